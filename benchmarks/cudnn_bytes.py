@@ -1,8 +1,8 @@
 """cuDNN's own convolution of 8-bit integers, through the package nvidia-cudnn-frontend.
 
 Channels last: sums of int8 in int32, times a number a channel, plus a bias in float32, ReLU, and
-rounded to int8, one graph that cuDNN fuses. All plans of its heuristics are timed once, and the
-fastest is taken, as PyTorch's search does.
+rounded to int8, one graph that cuDNN fuses. The first plans of its heuristics are timed once, and
+the fastest is taken, as PyTorch's search does.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def _last(shape: tuple[int, ...]) -> list[int]:
 class CudnnBytes:
     """The fastest plan of a problem with channels last, of tensors in PyTorch's memory format."""
 
-    def __init__(self, p: Conv) -> None:
+    def __init__(self, p: Conv, plans: int) -> None:
         try:
             import cudnn
         except (ImportError, OSError) as error:
@@ -65,7 +65,9 @@ class CudnnBytes:
             graph.build_operation_graph()
             graph.create_execution_plans([cudnn.heur_mode.A, cudnn.heur_mode.FALLBACK])
             graph.check_support()
-            graph.build_plans(cudnn.build_plan_policy.ALL)
+            self.count = min(plans, graph.get_execution_plan_count())
+            for index in range(self.count):
+                graph.build_plan_at_index(index)
         except Exception as error:  # of types that differ between versions
             raise Unavailable(f"cuDNN: {str(error).splitlines()[0][:120]}") from None
         self.graph, self.names = graph, (x, w, scale, bias, y)
@@ -78,22 +80,20 @@ class CudnnBytes:
         given = dict(zip(self.names, tensors, strict=True))
         self.graph.execute_plan_at_index(given, self.workspace, self.index, self.handle)
 
-    def search(self, call: Callable[[int], Any], sets: int) -> int:
-        """Take the fastest plan of ``call``, which calls :meth:`call`; returns how many there
-        are."""
-        size = self.torch.uint8
-        best, count = (math.inf, 0, None), self.graph.get_execution_plan_count()
-        for self.index in range(count):
+    def search(self, call: Callable[[int], Any], sets: int) -> None:
+        """Take the fastest plan of ``call``, which calls :meth:`call`."""
+        size, best = self.torch.uint8, (math.inf, 0, None)
+        for index in range(self.count):
+            self.index = index
             try:
-                need = self.graph.get_workspace_size_plan_at_index(self.index)
+                need = self.graph.get_workspace_size_plan_at_index(index)
                 self.workspace = self.torch.empty(max(need, 1), dtype=size, device="cuda")
                 call(0)
                 self.torch.cuda.synchronize()
                 found = of_graph(call, sets)(1)
             except Exception:  # a plan that does not run, or cannot be captured
                 continue
-            best = min(best, (found, self.index, self.workspace), key=lambda x: x[0])
+            best = min(best, (found, index, self.workspace), key=lambda x: x[0])
         if math.isinf(best[0]):
             raise Unavailable("cuDNN: none of its plans runs")
         _, self.index, self.workspace = best
-        return count

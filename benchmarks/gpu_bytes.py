@@ -2,10 +2,10 @@
 
 The 23 layers of ResNet-50, forward, channels last and in blocks of 32: sums of int8 with a bias,
 requantised to int8 in the same kernel, by the first choice without measuring, exact on all
-elements; the same choice in float16 with channels last; cuDNN's own int8, the fastest of its plans,
-where the package nvidia-cudnn-frontend is installed (cudnn_bytes.py); and PyTorch in float16,
-cuDNN's search switched on. Medians of CUDA-graph replays that take turns, inputs rotated past the
-cache.
+elements; the same choice in float16 with channels last; cuDNN's own int8, the fastest of its first
+``--plans`` plans, where the package nvidia-cudnn-frontend is installed (cudnn_bytes.py); and
+PyTorch in float16, cuDNN's search switched on. Medians of CUDA-graph replays that take turns,
+inputs rotated past the cache.
 
     PYTHONPATH=src python benchmarks/gpu_bytes.py [--batch 64 1] [--layouts NHWC NCHW32] [--tried 3]
 """
@@ -79,12 +79,12 @@ class Bytes:
         block = BLOCKED.get(p.result_layout, 0)
         return y.unflatten(3, (-1, block)).permute(0, 3, 1, 2, 4) if block else y
 
-    def cudnn(self) -> Callable[[int], Any]:
+    def cudnn(self, plans: int) -> Callable[[int], Any]:
         """cuDNN's call, where it has one of this problem; its results are rounded otherwise by 1 at
         most, its bias being added behind the scale."""
         if self.p.channels_last is not True:
             raise Unavailable("cuDNN: measured with channels last")
-        peer, bias = CudnnBytes(self.p), self.bias * self.scale
+        peer, bias = CudnnBytes(self.p, plans), self.bias * self.scale
 
         def call(number: int) -> None:
             k = number % self.sets
@@ -105,9 +105,7 @@ def channels_first(t: Any) -> Any:
     return t.permute(0, 3, 1, 2)
 
 
-def row(
-    layer: tuple[int, ...], batch: int, layout: str, tried: int, beside: bool
-) -> dict[str, Any]:
+def row(layer: tuple[int, ...], batch: int, layout: str, tried: int, plans: int) -> dict[str, Any]:
     """What one layer takes."""
     p, half = quantised(layer, batch, layout), problem(layer, "forward", batch, "float16")
     given, halves = Bytes(p), Operands(half)
@@ -127,8 +125,8 @@ def row(
     calls["PyTorch"] = halves.theirs(True), halves.sets
     skipped = ""
     try:
-        if beside:
-            calls["cuDNN"] = given.cudnn(), given.sets
+        if plans:
+            calls["cuDNN"] = given.cudnn(plans), given.sets
     except Unavailable as error:
         skipped = str(error)
     batches = {name: of_graph(call, sets) for name, (call, sets) in calls.items()}
@@ -157,7 +155,7 @@ def _ahead(job: tuple[Conv, int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 1])
-    parser.add_argument("--no-cudnn", action="store_true", help="leave cuDNN's own out")
+    parser.add_argument("--plans", type=int, default=9, help="of cuDNN's own; 0 leaves it out")
     parser.add_argument("--layouts", nargs="+", default=["NHWC", "NCHW32"])
     parser.add_argument("--tried", type=int, default=1, help="schedules of each problem")
     parser.add_argument("--out", default="benchmarks/results")
@@ -175,7 +173,7 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = False
     rows = []
     for x in layers:
-        rows.append(row(*x, options.tried, not options.no_cudnn))
+        rows.append(row(*x, options.tried, options.plans))
         shown = {k: v if isinstance(v, str) else round(v, 2) for k, v in rows[-1].items()}
         print(*shown.values(), sep=" | ", flush=True)
     print(measure.table(rows))

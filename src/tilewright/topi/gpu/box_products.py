@@ -24,6 +24,7 @@ from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
     as_brought,
+    copies_filter,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -78,6 +79,8 @@ _SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
 _UNEVEN = 1.36
 #: The same of instructions that multiply slices of rows, which are short.
 _SLICED = 1.4
+#: Rows of 32 bytes that TMA brings an SM in a cycle.
+_ROWS = 1.0
 #: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
 _LINE, _SHORT = 128, 0.1
@@ -262,6 +265,8 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), 1, 1), strides=(1, 1, 1))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
+    # A filter that is copied has long rows.
+    apart = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
     alike = any(shape == "channel" for step in p.epilogue for _, shape in step.tensors)
     shapes = [
@@ -278,9 +283,11 @@ def _product_tiles(
         if not split:
             shared += of.staged(problem, rows, channels)
         sides = (channels, rows) if turned else (rows, channels)
+        blocks = of.depth // of.block * (rows + apart * channels) if of.block else 0
         time = functools.partial(
-            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
-        )
+            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices,
+            brought_rows=blocks,
+        )  # fmt: skip
         tiles = of.boxes(box) * -(-wide // channels)
         tile = BoxProductTile(*box, channels, stages, turned=int(turned))
         for splits in _parts(steps, tiles) if split else []:
@@ -389,7 +396,8 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
         box = (rows // high // wide, high, wide)
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
-        if any(n >= 2 * e for n, e in zip(box[1:], extents[1:], strict=True)):
+        first = 0 if of.block else 1
+        if any(n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)):
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
         if of.block:
@@ -402,18 +410,19 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
 
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
-    shared: int, size: float, brought: float, slices: int = 1,
+    shared: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
 ) -> float | None:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
-    bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
-    bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
-    columns."""
+    bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
+    are short, and store results of ``size`` bytes; None where no SM holds one. Of ``slices`` of the
+    rows, each multiplies its part of the columns."""
     resident = resident_blocks(p, rows, columns, shared)
     if not resident:
         return None
     narrow = _NARROW / columns_of(columns // slices, p.dtype)
     rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
-    alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
+    alone = steps * max(rows * columns * step / rate, brought_rows / (_ROWS * MACHINE.clock))
+    alone += rows * columns * size / _STORED
     alone += arithmetic(p, rows, columns, resident)
     shared_reads = _FILTER_READS if p.pass_ == "wgrad" else _SHARED_READS
     cache = blocks * brought / (shared_reads * CACHE)

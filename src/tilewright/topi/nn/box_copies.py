@@ -71,6 +71,9 @@ def widths(kind: str) -> Widths:
 #: Channels of a block of those in which images of integers are brought: an instruction's.
 BLOCK = 32
 
+#: Results that see a filter from which on it is read often.
+_READ_OFTEN = 2048
+
 #: Channels of a result that an instruction computes at least.
 _EIGHT = 8
 
@@ -85,8 +88,9 @@ Tap = Callable[..., Any]
 
 
 def laid(p: Conv, made: Conv, image: Any, filter: Any, batch: Any) -> tuple[Tensor, Tensor]:
-    """The operands of a problem as they lie in that which is :func:`as_brought`, zero where its
-    channels are filled up; ``image`` and ``filter`` are those of the problem."""
+    """The operands of a problem as they lie in that which is :func:`as_brought`, the filter with
+    channels last, zero where its channels are filled up; ``image`` and ``filter`` are those of the
+    problem."""
     images, zero = Images(p.layout), te.const(0, "int8")
 
     def filled(c: Any, read: Any) -> Any:
@@ -94,15 +98,32 @@ def laid(p: Conv, made: Conv, image: Any, filter: Any, batch: Any) -> tuple[Tens
             return read
         return te.if_then_else(c < p.channels, read, zero.astype(read.dtype))
 
-    def element(*at: Any) -> Any:
-        m, c, taps = Images(made.layout).meaning(at)
-        return filled(c, filter[p.filter_place(m, c, taps)])
+    def element(m: Any, r: Any, s: Any, c: Any) -> Any:
+        return filled(c, filter[p.filter_place(m, c, (r, s))])
 
     pixels = Images(made.layout).compute(
         batch, made.channels, p.image_extents,
         lambda n, c, at: filled(c, image[images.order(n, c, at)]), "Laid",
     )  # fmt: skip
-    return pixels, te.compute(made.filter_shape, element, name="FilterLaid")
+    shape = (p.out_channels, *p.kernel, made.channels // made.groups)
+    return pixels, te.compute(shape, element, name="FilterLaid")
+
+
+def copies_filter(p: Conv) -> bool:
+    """Whether a filter in blocks is copied with channels last first: rows of 128 bytes come four
+    times as fast as those of a block. It pays where many tiles read it, or once for all calls."""
+    return bool(p.block) and (
+        "filter" in p.constants or p.batch * math.prod(p.out_image) >= _READ_OFTEN
+    )
+
+
+def filter_last(p: Conv, filter: Any) -> Tensor:
+    """A filter in blocks, with channels last."""
+    shape = (p.out_channels, *p.kernel, p.channels // p.groups)
+    made: Tensor = te.compute(
+        shape, lambda m, r, s, c: filter[p.filter_place(m, c, (r, s))], name="FilterLast"
+    )
+    return made
 
 
 def is_phased(p: Conv) -> bool:

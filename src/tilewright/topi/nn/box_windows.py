@@ -33,6 +33,8 @@ from tilewright.topi.nn.box_copies import (
     as_brought,
     boxed,
     by_pixels,
+    copies_filter,
+    filter_last,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -63,9 +65,10 @@ class BoxSums:
     first where there are several, but where a row holds the channels of ``slices`` groups, all of
     which a tile multiplies. Where boxes are ``whole``, taps read parts of them. Where ``right`` is
     ``turned``, channels of the result lie side by side in it, a row of them last, which of a
-    gradient by the filter is so of both factors. Where channels lie in blocks of ``block``, both
-    factors have those of one last, and its number first. ``pixels`` are images, rows and columns of
-    a box of that gradient. Where boxes are of ``windows``, results are images of a pixel each.
+    gradient by the filter is so of both factors. Where channels of a factor lie in blocks, whose
+    size ``blocks`` has, it has those of one last, and its number first. ``pixels`` are images, rows
+    and columns of a box of that gradient. Where boxes are of ``windows``, results are images of a
+    pixel each.
     """
 
     total: Tensor
@@ -76,7 +79,7 @@ class BoxSums:
     whole: bool = False
     pixels: tuple[int, int, int] = (1, 1, 1)
     windows: bool = False
-    block: int = 0
+    blocks: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -152,18 +155,25 @@ def declare_boxes(p: Conv, given: Any = None, whole: bool = False) -> BoxDeclara
     layout = p.result_layout
     if p.is_relaid and pixels != brought and not brought.block:
         layout = "NCHW"  # pixels of several images are no box of what is added, either
-    d = _copied(p, brought, laid, _declare(pixels, views, whole, layout))
+    if p.layout == brought.layout and not whole and copies_filter(p):
+        views = views | {"filter": filter_last(p, inputs["filter"])}
+        laid = views
+    d = _copied(p, brought, inputs, laid, _declare(pixels, views, whole, layout))
     return replace(d, problem=p, inputs=inputs) if p.pass_ == "wgrad" else _gathered(p, inputs, d)
 
 
-def _copied(p: Conv, brought: Conv, laid: dict[str, Tensor], d: BoxDeclaration) -> BoxDeclaration:
+def _copied(
+    p: Conv, brought: Conv, inputs: dict[str, Tensor], laid: dict[str, Tensor], d: BoxDeclaration
+) -> BoxDeclaration:
     """A declaration whose operands are copied where they lie otherwise, but those that are copied
     again, as a filter is of groups that are joined."""
     made = in_boxes(p)
-    if p.layout == brought.layout or made is None or made.channels != brought.channels:
+    if made is None or made.channels != brought.channels:
         return d
-    copies = [laid[name] for name in OPERANDS[p.pass_]][: 1 if d.copies else 2]
-    return replace(d, copies=(*copies, *d.copies))
+    names = [] if p.layout == brought.layout else ["data"]
+    if not d.copies and laid["filter"] is not inputs["filter"]:
+        names.append("filter")
+    return replace(d, copies=(*(laid[name] for name in names), *d.copies))
 
 
 def _views(p: Conv, brought: Conv, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
@@ -201,7 +211,7 @@ def declare_pixels(p: Conv, given: Any = None) -> BoxDeclaration:
         lambda n, c, at: total[(n, *([0] * (2 - rank)), *at, c)], "Conv",
     )  # fmt: skip
     d = declared_with_epilogue(brought, views, result, sums, b, p.result_layout)
-    return _gathered(p, inputs, _copied(p, brought, laid, d))
+    return _gathered(p, inputs, _copied(p, brought, inputs, laid, d))
 
 
 def _gathered(p: Conv, inputs: dict[str, Tensor], d: BoxDeclaration) -> BoxDeclaration:
@@ -322,13 +332,17 @@ def _images(
     taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
     part, rc, left_c, right_c = _channels(p, filled)
 
+    # A filter may be copied with channels last, whatever the image.
+    block = p.block if p.block and len(filter.shape) == p.rank + 3 else 0
+    place = p.filter_place if block == p.block else p.replace(layout="NHWC").filter_place
+
     def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
-        read = filter[p.filter_place(*((c, f) if turned else (f, c)), kept[2 - p.rank :])]
+        read = filter[place(*((c, f) if turned else (f, c)), kept[2 - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
 
     right = Taps(
-        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, block=p.block
+        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, block=block
     )  # fmt: skip
 
     def element(n: Any, y: Any, x: Any, f: Any) -> Any:
@@ -338,7 +352,8 @@ def _images(
 
     total = te.compute((*results, wide), element, name="Sums")
     return BoxSums(
-        total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels, block=p.block
+        total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels,
+        blocks=(p.block, block),
     )  # fmt: skip
 
 

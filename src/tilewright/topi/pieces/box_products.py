@@ -47,15 +47,15 @@ def bring(
 ) -> None:  # fmt: skip
     """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does."""
     step = step_of(d)
-    if block := d.boxes.block:
-        parts = step // block
-        load(boxes, sums, at, -7, (parts, *tile.box, block), tile.stages, over=over)
-        load(taps, sums, at, -5, (parts, tile.channels, block), tile.stages, over=over)
-        return
-    own = (*tile.box, d.boxes.slices * step)
-    load(boxes, sums, at, -6, own, tile.stages, over=over, windows=d.boxes.windows)
-    box = (step, ROW) if d.boxes.turned else (tile.channels, step)
-    load(taps, sums, at, -4, box, tile.stages, over=over)
+    own: tuple[int, ...] = (*tile.box, d.boxes.slices * step)
+    box: tuple[int, ...] = (step, ROW) if d.boxes.turned else (tile.channels, step)
+    first, second = d.boxes.blocks
+    if first:
+        own = (step // first, *tile.box, first)
+    if second:
+        box = (step // second, tile.channels, second)
+    load(boxes, sums, at, -7 if first else -6, own, tile.stages, over=over, windows=d.boxes.windows)
+    load(taps, sums, at, -5 if second else -4, box, tile.stages, over=over)
 
 
 def step_of(d: BoxDeclaration) -> int:

@@ -68,11 +68,14 @@ def schedule_byte_products(d: BoxDeclaration, tile: WarpProductTile) -> Schedule
         stage.reorder(ro, co, *((r, c) if rows == -6 else (c, r)))
         stage.unroll(ro, co)
         stage.tensorize(r if rows == -6 else c, load)
-    for shared, rows, extent in ((boxes, -6, tile.pixels), (taps, -4, tile.channels)):
+    first, second = d.boxes.blocks
+    for shared, rows, extent, width in (
+        (boxes, -6, tile.pixels, first), (taps, -4, tile.channels, second),
+    ):  # fmt: skip
         stage = s[shared]
         stage.compute_at(sums, at)
         stage.align_bounds(stage.op.axis[rows], extent)
-        _copy(stage, tile, d.boxes.block or step_of(d))
+        _copy(stage, tile, width or step_of(d))
     return s
 
 
