@@ -140,11 +140,13 @@ def row(layer: tuple[int, ...], batch: int, layout: str, tried: int, plans: int)
     return {
         "layer": p.short.partition(" +")[0], "batch": batch, "layout": layout, "int8 us": us["0"],
         "tried us": us[best], "float16 us": us["float16"], "PyTorch float16 us": us["PyTorch"],
-        "cuDNN us": us.get("cuDNN", math.nan),
         "float16 / int8": us["float16"] / us["0"], "PyTorch / int8": us["PyTorch"] / us["0"],
-        "cuDNN / int8": us.get("cuDNN", math.nan) / us["0"],
         "TOP/s": p.nominal_flops / us["0"] / 1e6, "int8 / floor": us["0"] / floor,
-        "kernel": names["0"], "skipped": skipped,
+        "kernel": names["0"],
+        **(
+            {"cuDNN us": us["cuDNN"], "cuDNN / int8": us["cuDNN"] / us["0"]}
+            if "cuDNN" in us else {"skipped": skipped} if skipped else {}
+        ),
     }  # fmt: skip
 
 
@@ -180,7 +182,7 @@ def main() -> None:
     for layout, batch in product(options.layouts, options.batch):
         own = [r for r in rows if (r["batch"], r["layout"]) == (batch, layout)]
         for column in ("float16 / int8", "PyTorch / int8", "cuDNN / int8"):
-            values = [r[column] for r in own if not math.isnan(r[column])]
+            values = [r[column] for r in own if column in r]
             if values:
                 mean = f"{geometric_mean(values):.2f} in the mean of {len(values)}"
                 print(f"{layout}, batch {batch}: {column}: {mean}, {min(values):.2f} at least")
