@@ -145,7 +145,10 @@ def allowed(p: Problem) -> float:
     """The error norm that a result may have; of integers, that none is wrong."""
     if p.is_quantized:
         return 0
-    known = depthwise.TOLERANCE[p.result.dtype]
+    # One sum after the other of n numbers loses the square root of n of their last digits.
+    products = p.flops / 2 / max(1, math.prod(p.result.shape))
+    digits = 2**-24 * math.sqrt(products) if p.accumulate == "float32" else 0
+    known = max(depthwise.TOLERANCE[p.result.dtype], digits)
     return max(known, _FLOAT8 if p.is_float8 else 0, _PRECISIONS.get(p.precision, 0))
 
 
