@@ -11,8 +11,8 @@ class TapGradientTile:
     """A block computes ``filters`` by ``channels`` of all taps, from one of ``splits`` parts of the
     pixels, of which a step has a box of ``images`` by ``rows`` by ``columns``.
 
-    ``warps_m`` by ``warps_n`` warps have parts of the filters and of the channels, and each of
-    ``warps_r`` as many some rows of taps.
+    ``warps_m`` by ``warps_n`` by ``warps_r`` by ``warps_t`` warps have parts of the filters, of the
+    channels, and of the rows and columns of taps.
     """
 
     filters: int = 64
@@ -23,6 +23,7 @@ class TapGradientTile:
     warps_m: int = 4
     warps_n: int = 1
     warps_r: int = 1
+    warps_t: int = 1
     stages: int = 3
     splits: int = 1
 
@@ -42,4 +43,4 @@ class TapGradientTile:
 
     @property
     def warps(self) -> int:
-        return self.warps_m * self.warps_n * self.warps_r
+        return self.warps_m * self.warps_n * self.warps_r * self.warps_t

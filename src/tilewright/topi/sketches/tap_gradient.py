@@ -13,10 +13,12 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
+from tilewright.te import Tensor
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.tap_gradients import reach, taps_of
 from tilewright.topi.pieces.box_products import innermost, load
 from tilewright.topi.pieces.box_results import add_parts
+from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -34,62 +36,58 @@ _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
 def schedule_tap_gradient(d: BoxDeclaration, tile: TapGradientTile) -> Schedule:
     """The schedule of a gradient by the filter that is declared with the same ``tile``."""
     s = scheduled(d.output, d.sum)
-    writer, total, pixel = d.output, d.sum, list(d.sum.op.reduce_axis)
+    writer, total, apart = d.output, d.sum, are_apart(d.problem)
     added = tile.splits > 1 or d.placed
+    if total is writer:
+        total = s.cache_write(writer, "local" if added else "fragment")
+    parts = list(s.in_tf32(total, 3)) if apart else []
+    at = _steps(s[total], d)
     if added:
-        if total is writer:
-            total = s.cache_write(writer, "local")
-        step, pixel = _steps(s[total], d)
-        writer = s.rfactor(total, s[total].split(step, nparts=tile.splits)[0])
+        writer = s.rfactor(total, s[total].split(at, nparts=tile.splits)[0])
         add_parts(s, d.output, total)
         total = s.cache_write(writer, "fragment")
-    elif total is writer:
-        total = s.cache_write(writer, "fragment")
-    else:
-        s[total].set_scope("fragment")
-    boxes = [s.cache_read(t, "shared", [total]) for t in (d.left, d.right)]
-    fragments = [s.cache_read(t, "fragment", [total]) for t in boxes]
+        at = s[total].op.reduce_axis[0]
+    products = s.rfactor(total, at) if apart else total
+    readers = [[part] for part in parts] or [[products], [products]]
+    boxes, loaded = list[Tensor](), list[Tensor]()
+    for tensor, own in zip((d.left, d.right), readers, strict=True):
+        boxes.append(s.cache_read(tensor, "shared", own))
+        loaded.append(s.cache_read(boxes[-1], "fragment", own))
 
     out, (own_m, own_n) = s[writer], tile.own
     *part, m, r, t, c = out.op.axis
     blocks, m = out.split(m, factor=tile.filters)
-    parts, c = out.split(c, factor=tile.channels)
-    warps = [out.split(m, factor=own_m), out.split(c, factor=own_n), out.split(r, nparts=tile.warps_r)]
-    (wm, m), (wn, c), (wr, r) = warps
-    out.reorder(*part, blocks, parts, wr, wm, wn, m, r, t, c)
-    out.bind(out.fuse(*part, blocks, parts), te.thread_axis("blockIdx.x"))
-    warp = out.fuse(wr, wm, wn)
+    beside, c = out.split(c, factor=tile.channels)
+    wm, m = out.split(m, factor=own_m)
+    wn, c = out.split(c, factor=own_n)
+    wr, r = out.split(r, nparts=tile.warps_r)
+    wt, t = out.split(t, nparts=tile.warps_t)
+    out.reorder(*part, blocks, beside, wr, wt, wm, wn, m, r, t, c)
+    out.bind(out.fuse(*part, blocks, beside), te.thread_axis("blockIdx.x"))
+    warp = out.fuse(wr, wt, wm, wn)
     out.bind(warp, te.thread_axis((0, tile.warps), "threadIdx.y"))
     out.vectorize(out.split(c, factor=2)[1])
 
     sums = s[total]
     sums.compute_at(out, warp)
-    *part, m, r, t, c = sums.op.axis
-    sums.align_bounds(m, own_m)
-    sums.align_bounds(c, own_n)
-    if added:
-        at, *pixel = sums.op.reduce_axis
-    else:
-        at, pixel = _steps(sums, d)
-    wide = d.problem.dtype != "float32"
-    # Of TF32, rows that four threads read at once are two apart: no two of them conflict in a bank.
-    counts = (8, 2) if wide else (2, 4)
-    whole, extents, first = innermost(sums, pixel, d.boxes.pixels, counts[0])
-    whole, _, second = innermost(sums, whole, extents, counts[1])
-    inner = [*second, *first] if wide else [*first, *second]
-    mo, m = sums.split(m, factor=16)
-    co, c = sums.split(c, factor=8)
-    sums.reorder(*part, at, *whole, r, t, mo, co, m, c, *inner)
-    sums.unroll(*whole, r, t, mo, co)
-    multiply, *loads = _INSTRUCTIONS[d.problem.dtype]
-    sums.tensorize(m, multiply)
-    for k, (tensor, where) in enumerate(zip(fragments, (whole[-1], t), strict=True)):
-        stage = s[tensor]
-        stage.compute_at(sums, where)
-        if wide:
-            _load(stage, d, loads[k])
-        else:
-            stage.unroll(*stage.op.axis)
+    sums.set_scope("fragment")
+    if apart:
+        *part, m, r, t, c = sums.op.axis
+        (at,) = sums.op.reduce_axis
+        sums.align_bounds(m, own_m)
+        sums.align_bounds(c, own_n)
+        sums.reorder(*part, at, r, t, m, c)
+        sums.unroll(r, t)
+        sums.vectorize(sums.split(c, factor=2)[1])
+        s[products].set_scope("fragment")
+        s[products].compute_at(sums, t)
+    whole, tap = _multiply(s[products], d, tile, None if apart else at)
+    for k, tensor in enumerate(loaded):
+        stages = [s[tensor], *(s[x] for x in parts[k : k + 1])]
+        for stage in stages:
+            stage.set_scope("fragment")
+            stage.compute_at(s[products], tap if k else whole)
+            _load(stage, d, k)
     made = taps_of(d.problem)
     assert made is not None
     for tensor, box in zip(boxes, (tile.box, reach(made, tile.box)), strict=True):
@@ -98,8 +96,48 @@ def schedule_tap_gradient(d: BoxDeclaration, tile: TapGradientTile) -> Schedule:
     return s
 
 
-def _load(stage: Stage, d: BoxDeclaration, instruction: Instruction) -> None:
-    """Load fragments of sixteen pixels."""
+def _steps(sums: Stage, d: BoxDeclaration) -> IterVar:
+    """The loop over boxes of pixels, inside of which are the others."""
+    *terms, n, y, x = sums.op.reduce_axis
+    axes = zip((n, y, x), d.boxes.pixels, strict=True)
+    pairs = [sums.split(a, factor=e) for a, e in axes]
+    steps, pixels = ([pair[k] for pair in pairs] for k in range(2))
+    sums.reorder(*steps, *terms, *pixels)
+    return sums.fuse(*steps)
+
+
+def _multiply(
+    products: Stage, d: BoxDeclaration, tile: TapGradientTile, at: IterVar | None
+) -> tuple[IterVar, IterVar]:
+    """Products of a step of the loop ``at``, or of one that is over the stage; returns the loops in
+    which an operand's fragments are those of all taps, and those of one."""
+    kind = d.problem.dtype
+    *part, m, r, t, c = products.op.axis
+    own_m, own_n = tile.own
+    products.align_bounds(m, own_m)
+    products.align_bounds(c, own_n)
+    leaves = [x for x in products.leaf_iter_vars if x.kind == "reduce"]
+    *terms, n, y, x = [leaf for leaf in leaves if leaf is not at]
+    # Of TF32, rows that four threads read at once are two apart: no two of them conflict in a bank.
+    counts = (8, 2) if kind != "float32" else (2, 4)
+    whole, extents, first = innermost(products, (n, y, x), d.boxes.pixels, counts[0])
+    whole, _, second = innermost(products, whole, extents, counts[1])
+    inner = [*second, *first] if kind != "float32" else [*first, *second]
+    mo, m = products.split(m, factor=16)
+    co, c = products.split(c, factor=8)
+    outer = [] if at is None else [at]
+    products.reorder(*part, *outer, *whole, r, t, *terms, mo, co, m, c, *inner)
+    products.unroll(*whole, r, t, *terms, mo, co)
+    products.tensorize(m, _INSTRUCTIONS[kind][0])
+    return whole[-1], t
+
+
+def _load(stage: Stage, d: BoxDeclaration, number: int) -> None:
+    """Load fragments of an operand, the first or the second."""
+    loads = _INSTRUCTIONS[d.problem.dtype][1:]
+    if not loads:
+        stage.unroll(*stage.op.axis)
+        return
     *others, n, y, x, c = stage.op.axis
     c, eight = stage.split(c, factor=8)
     c, pair = stage.split(c, factor=2)
@@ -107,12 +145,4 @@ def _load(stage: Stage, d: BoxDeclaration, instruction: Instruction) -> None:
     whole, _, pairs = innermost(stage, whole, extents, 2)
     stage.reorder(*others, c, *whole, pair, eight, *pairs, *inner)
     stage.unroll(*others, c, *whole)
-    stage.tensorize(pair, instruction)
-
-
-def _steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, list[IterVar]]:
-    """The loop over boxes of pixels, and those within one."""
-    axes = zip(sums.op.reduce_axis, d.boxes.pixels, strict=True)
-    pairs = [sums.split(a, factor=e) for a, e in axes]
-    sums.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
-    return sums.fuse(*(outer for outer, _ in pairs)), [inner for _, inner in pairs]
+    stage.tensorize(pair, loads[number])
