@@ -15,11 +15,13 @@ from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
 from tilewright.topi.gpu import box_gradient_tiles as gradients
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import programs
+from tilewright.topi.gpu import tap_gradient_tiles as taps
 from tilewright.topi.gpu.attention_tiles import attention_mma_tiles
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_tiles
+from tilewright.topi.nn.tap_gradients import declare_tap_gradient
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
@@ -29,6 +31,7 @@ from tilewright.topi.pieces.attention import (
     declare_vectors,
 )
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
+from tilewright.topi.pieces.tap_tiles import TapGradientTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.attention import schedule_attention
@@ -58,6 +61,7 @@ from tilewright.topi.sketches.products import (
     schedule_mma,
 )
 from tilewright.topi.sketches.rows import RowTile, schedule_rows
+from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
 from tilewright.topi.sketches.turned import TurnTile, schedule_turned
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.sketches.winograd import WinogradTile, schedule_winograd
@@ -89,6 +93,9 @@ SKETCHES = (
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
+    Template("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, (), None, True,
+             taps.tap_gradient_tiles, ("cuda", "sim"), shared=True, where=taps.suits_taps,
+             arch="sm_90a", matrices=True, declares=declare_tap_gradient, operators=()),
     Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
              gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=()),
