@@ -13,10 +13,11 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
+from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.nn.tap_gradients import reach, taps_of
-from tilewright.topi.pieces.box_products import innermost, load
+from tilewright.topi.nn.tap_gradients import TapDeclaration, box_of_rows, reach, taps_of
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.box_products import copy, innermost, load
 from tilewright.topi.pieces.box_results import add_parts
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
@@ -33,9 +34,10 @@ _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
 }  # fmt: skip
 
 
-def schedule_tap_gradient(d: BoxDeclaration, tile: TapGradientTile) -> Schedule:
+def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     """The schedule of a gradient by the filter that is declared with the same ``tile``."""
-    s = scheduled(d.output, d.sum)
+    s = scheduled(d.output, d.sum, d.seen, *d.copies)
+    copy(s, d.copies)
     writer, total, apart = d.output, d.sum, are_apart(d.problem)
     added = tile.splits > 1 or d.placed
     if total is writer:
@@ -50,9 +52,9 @@ def schedule_tap_gradient(d: BoxDeclaration, tile: TapGradientTile) -> Schedule:
     products = s.rfactor(total, at) if apart else total
     readers = [[part] for part in parts] or [[products], [products]]
     boxes, loaded = list[Tensor](), list[Tensor]()
-    for tensor, own in zip((d.left, d.right), readers, strict=True):
-        boxes.append(s.cache_read(tensor, "shared", own))
-        loaded.append(s.cache_read(boxes[-1], "fragment", own))
+    for tensor, own, seen in zip((d.left, d.right), readers, (None, d.seen), strict=True):
+        boxes.append(s.cache_read(tensor, "shared", own if seen is None else [seen]))
+        loaded.append(s.cache_read(boxes[-1], "fragment", own) if seen is None else seen)
 
     out, (own_m, own_n) = s[writer], tile.own
     *part, m, r, t, c = out.op.axis
@@ -92,11 +94,25 @@ def schedule_tap_gradient(d: BoxDeclaration, tile: TapGradientTile) -> Schedule:
     assert made is not None
     for tensor, box in zip(boxes, (tile.box, reach(made, tile.box)), strict=True):
         stage, row = s[tensor], extent_of(tensor.op.axis[-1])
-        load(stage, sums, at, len(stage.op.axis) - 4, (*box, row), tile.stages, apart=False)
+        if tensor is boxes[1] and d.seen is not None:
+            bring_rows(stage, sums, at, made, tile)
+        else:
+            load(stage, sums, at, len(stage.op.axis) - 4, (*box, row), tile.stages, apart=False)
     return s
 
 
-def _steps(sums: Stage, d: BoxDeclaration) -> IterVar:
+def bring_rows(
+    stage: Stage, sums: Stage, at: IterVar, p: Conv, tile: TapGradientTile
+) -> None:
+    """Copy rows of few channels as they lie."""
+    stage.compute_at(sums, at)
+    box = box_of_rows(p, tile)
+    if tile.stages > 1:
+        stage.pipeline(tile.stages)
+    stage.tensorize(stage.op.axis[-3], tma_load(box, p.dtype))
+
+
+def _steps(sums: Stage, d: TapDeclaration) -> IterVar:
     """The loop over boxes of pixels, inside of which are the others."""
     *terms, n, y, x = sums.op.reduce_axis
     axes = zip((n, y, x), d.boxes.pixels, strict=True)
@@ -107,7 +123,7 @@ def _steps(sums: Stage, d: BoxDeclaration) -> IterVar:
 
 
 def _multiply(
-    products: Stage, d: BoxDeclaration, tile: TapGradientTile, at: IterVar | None
+    products: Stage, d: TapDeclaration, tile: TapGradientTile, at: IterVar | None
 ) -> tuple[IterVar, IterVar]:
     """Products of a step of the loop ``at``, or of one that is over the stage; returns the loops in
     which an operand's fragments are those of all taps, and those of one."""
@@ -132,7 +148,7 @@ def _multiply(
     return whole[-1], t
 
 
-def _load(stage: Stage, d: BoxDeclaration, number: int) -> None:
+def _load(stage: Stage, d: TapDeclaration, number: int) -> None:
     """Load fragments of an operand, the first or the second."""
     loads = _INSTRUCTIONS[d.problem.dtype][1:]
     if not loads:
