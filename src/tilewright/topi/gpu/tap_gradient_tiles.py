@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from tilewright.target.boxes import MOST_STEP
@@ -20,7 +21,7 @@ from tilewright.topi.gpu.box_products import BARRIERS, MOST
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import up
-from tilewright.topi.nn.tap_gradients import FILTERS, reach, rows_of, taps_of
+from tilewright.topi.nn.tap_gradients import FILTERS, box_of_rows, filled, is_thin, reach, taps_of
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
@@ -29,7 +30,7 @@ from tilewright.topi.problem import Problem
 #: Cycles of a quarter of an SM for a product, and bytes of shared memory that an SM loads in one.
 _PRODUCT, _LOADED = 6.06, 128
 #: Registers of a thread beside sums and operands; sums that it may have.
-_OTHERS, _SUMS = 64, 128
+_OTHERS, _SUMS = 72, 128
 #: Microseconds until a block has its first boxes, and for a step of it; a launch that adds parts.
 _BEGIN, _STEP, _ADDING = 2.0, 0.25, 2.0
 #: Blocks for each SM in how many parts pixels may be summed.
@@ -45,8 +46,7 @@ def conv_of(p: Problem) -> Conv | None:
     )
     if not allowed or p.accumulate != "float32" or max(p.stride) > MOST_STEP or sees_nothing(p):
         return None
-    chunk = widths(p.dtype).chunk
-    return None if p.channels % chunk or p.out_channels % chunk else taps_of(p)
+    return None if p.out_channels % widths(p.dtype).chunk else taps_of(p)
 
 
 def suits_taps(p: Problem) -> bool:
@@ -67,7 +67,7 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
     """Tiles, and what they are predicted to take."""
     p, found = conv_of(problem), dict[TapGradientTile, float]()
     assert p is not None
-    own = p.channels // p.groups
+    own, _ = _summed(p)
     for m, n, (r, t), box in product((64, 32, 16), (64, 32, 16, 8), _taps(p), _boxes(p)):
         if p.dtype != "float32" and n == 8:
             continue
@@ -87,9 +87,16 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
     return found
 
 
+def _summed(p: Conv) -> tuple[int, tuple[int, int]]:
+    """Channels of a group, or columns of taps of few, and rows and columns of taps besides."""
+    if is_thin(p):
+        return p.kernel_w * filled(p), (p.kernel_h, 1)
+    return p.channels // p.groups, p.kernel
+
+
 def _taps(p: Conv) -> Iterator[tuple[int, int]]:
     """Over how many warps rows of taps are divided, and columns."""
-    rows, columns = p.kernel
+    _, (rows, columns) = _summed(p)
     for r in (1, 2, 3, 4, 5, 7):
         if rows % r == 0:
             yield r, 1
@@ -124,18 +131,23 @@ def _times(
     """The same tile with as many parts as are worth trying, and what each is predicted to take."""
     (own_m, own_n), size = tile.own, 4 if p.dtype == "float32" else 2
     apart, deep = are_apart(p), 32 // size
-    taps = -(-p.kernel[0] // tile.warps_r) * -(-p.kernel[1] // tile.warps_t)
+    own, kernel = _summed(p)
+    taps = -(-kernel[0] // tile.warps_r) * -(-kernel[1] // tile.warps_t)
     left, right = own_m // 16, own_n // 8
     sums = own_m * own_n * taps // WARP
     held = sums + (own_m * own_n // WARP) * apart
     registers = held + (4 * left + 2 * right) * (3 if apart else 1) + _OTHERS
     if sums > _SUMS or registers > min(255 + _OTHERS // 2, REGISTERS // (WARP * tile.warps)):
         return
-    filled = p.groups == 1
-    channels = tile.channels if filled else tile.filters // p.multiplier * (p.channels // p.groups)
+    channels = tile.channels if p.groups == 1 else tile.filters // p.multiplier * own
     phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
-    seen = math.prod(reach(p, tile.box)) * phases
-    brought = size * (tile.pixels * tile.filters + seen * channels)
+    seen = math.prod(reach(p, tile.box)) * phases * channels
+    if is_thin(p):
+        rows = box_of_rows(p, tile)
+        if max(rows) > LARGEST:
+            return
+        seen = math.prod(rows)
+    brought = size * (tile.pixels * tile.filters + seen)
     shared = tile.stages * brought + BARRIERS
     resident = occupancy(MACHINE, tile.warps, min(255, registers), shared)
     if not resident:
@@ -155,10 +167,11 @@ def _times(
     cycles *= 1 + 2 / (resident * warps)
     extents = (p.batch, *p.out_image)
     boxes = math.prod(-(-e // n) for e, n in zip(extents, tile.box, strict=True))
-    own = p.channels // p.groups
     tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels)
     memory = problem.bytes / MEMORY
-    results = 4 * p.out_channels * own * math.prod(p.kernel)
+    if is_thin(p):  # rows are copied
+        memory += 2 * size * p.batch * p.height * p.width * filled(p) / MEMORY
+    results = 4 * p.out_channels * own * math.prod(kernel)
     for splits in _parts(boxes, tiles, resident):
         each = -(-boxes // splits)
         blocks = tiles * splits
@@ -168,8 +181,6 @@ def _times(
         cost = float(micros(issue, cache, memory, waves, _BEGIN + each * _STEP, resident, 100))
         if splits > 1 or p != problem:
             cost += _ADDING + 2 * splits * results / CACHE + 0.01 * splits
-        from dataclasses import replace
-
         yield replace(tile, splits=splits), cost
 
 

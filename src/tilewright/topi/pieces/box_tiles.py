@@ -41,6 +41,11 @@ class BoxProductTile:
     turned: int = later(0)
 
     @property
+    def lanes(self) -> int:
+        """Threads of a group."""
+        return LANES
+
+    @property
     def box(self) -> tuple[int, int, int]:
         return self.images, self.rows, self.columns
 

@@ -1,4 +1,4 @@
-"""The tiles of gradients by the filter whose taps share what a block reads."""
+"""The tiles of warps whose taps share what a block reads."""
 
 from __future__ import annotations
 
@@ -44,3 +44,45 @@ class TapGradientTile:
     @property
     def warps(self) -> int:
         return self.warps_m * self.warps_n * self.warps_r * self.warps_t
+
+
+@dataclass(frozen=True)
+class WarpBoxTile:
+    """A block computes ``boxes`` of ``images`` by ``rows`` by ``columns`` results, one after the
+    other, with ``channels`` of them, of which each warp has ``own`` of a part of a box, one of
+    ``parts``."""
+
+    images: int = 1
+    rows: int = 8
+    columns: int = 8
+    channels: int = 64
+    own: int = 16
+    parts: int = 1
+    stages: int = 2
+    boxes: int = 1
+
+    turned = False
+    lanes = 32
+
+    @property
+    def box(self) -> tuple[int, int, int]:
+        return self.images, self.rows, self.columns
+
+    @property
+    def own_channels(self) -> int:
+        return self.own
+
+    @property
+    def groups(self) -> int:
+        """Warps."""
+        return self.channels // self.own * self.parts
+
+    @property
+    def of_groups(self) -> tuple[int, int, int]:
+        """The part of a box that is a warp's: its outermost dimensions are shared out."""
+        left, found = self.parts, []
+        for extent in self.box:
+            parts = min(left, extent)
+            left //= parts
+            found.append(extent // parts)
+        return found[0], found[1], found[2]
