@@ -30,9 +30,10 @@ _INSTRUCTIONS: dict[str, tuple[Instruction, Instruction]] = {
 
 def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers)
-    boxes = s.cache_read(d.left, "shared", [d.sum])
-    pixels = s.cache_read(boxes, "fragment", [d.sum])
+    pixels = d.boxes.seen
+    assert pixels is not None
+    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, pixels, *d.numbers)
+    boxes = s.cache_read(d.left, "shared", [pixels])
     taps = s.cache_read(d.right, "fragment", [d.sum])
     results, out = staged(s, d), s[d.output]
     block, box = store(out, d, tile, one_by_one=True)
@@ -57,8 +58,10 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     sums.tensorize(pairs[0], multiply)
 
     stage = s[pixels]
+    stage.set_scope("fragment")
     stage.compute_at(sums, tap[-1])
-    *others, n, y, x, c = stage.op.axis
+    *others, n, y, x, r, t, c = stage.op.axis
+    others = [*others, r, t]
     c, eight = stage.split(c, factor=8)
     c, pair = stage.split(c, factor=2)
     whole, extents, inner = innermost(stage, (n, y, x), tile.of_groups)
