@@ -14,17 +14,17 @@ from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import innermost, load
+from tilewright.topi.pieces.box_products import innermost, load, over_threads
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.step_sums import axes_of
 from tilewright.topi.pieces.tap_tiles import WarpBoxTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
-#: By type: the product, and the load of pixels.
-_INSTRUCTIONS: dict[str, tuple[Instruction, Instruction]] = {
-    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16),
-    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16),
+#: By type: the product, and the loads of pixels and taps.
+_INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
+    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16, found.ldmatrix_b_f16),
+    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16, found.ldmatrix_b_bf16),
 }
 
 
@@ -34,7 +34,8 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     assert pixels is not None
     s = scheduled(d.output, d.sum, d.phased, d.by_pixels, pixels, *d.numbers)
     boxes = s.cache_read(d.left, "shared", [pixels])
-    taps = s.cache_read(d.right, "fragment", [d.sum])
+    filters = s.cache_read(d.right, "shared", [d.sum])
+    taps = s.cache_read(filters, "fragment", [d.sum])
     results, out = staged(s, d), s[d.output]
     block, box = store(out, d, tile, one_by_one=True)
     for numbers in d.numbers:
@@ -54,7 +55,7 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     f, column = sums.split(f, factor=8)
     sums.reorder(*phase, c, *whole, *tap, f, *pairs, *inner, column, deep)
     sums.unroll(*phase, c, *whole, *tap, f)
-    multiply, load_pixels = _INSTRUCTIONS[d.problem.dtype]
+    multiply, load_pixels, load_taps = _INSTRUCTIONS[d.problem.dtype]
     sums.tensorize(pairs[0], multiply)
 
     stage = s[pixels]
@@ -71,8 +72,15 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage.tensorize(pairs[0], load_pixels)
 
     stage = s[taps]
+    stage.compute_at(s[results], warp)
+    *others, f, c = stage.op.axis
+    (fo, f), (co, c) = (stage.split(axis, factor=16) for axis in (f, c))
+    stage.reorder(*others, fo, co, c, f)
+    stage.unroll(*others, fo, co)
+    stage.tensorize(c, load_taps)
+    stage = s[filters]
     stage.compute_at(out, block)
-    stage.unroll(*stage.op.axis)
+    over_threads(stage, stage.fuse(*stage.op.axis), tile)
     row = extent_of(boxes.op.axis[-1])
     load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
     return s
