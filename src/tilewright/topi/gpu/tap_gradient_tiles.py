@@ -108,10 +108,10 @@ def _boxes(p: Conv) -> list[tuple[int, int, int]]:
     """Boxes of pixels of dy, of which the least is brought beyond images and twice."""
     extents, found = (p.batch, *p.out_image), []
     if max(*p.out_image) == 1:
-        return [(n, 1, 1) for n in (32, 64)]
+        return [(n, 1, 1) for n in (32, 64, 128)]
     for images, rows, columns in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (8, 16, 32, 64)):
         box = (images, rows, columns)
-        if not 32 <= math.prod(box) <= 128 or any(
+        if not 32 <= math.prod(box) <= 256 or any(
             n >= 2 * max(e, least) for n, e, least in zip(box, extents, (1, 1, 8), strict=True)
         ):
             continue
@@ -122,7 +122,7 @@ def _boxes(p: Conv) -> list[tuple[int, int, int]]:
         phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
         brought = whole * (1 + phases * math.prod(seen) / math.prod(box))
         found.append((brought + whole, box))
-    return [box for _, box in sorted(found)[:4]]
+    return [box for _, box in sorted(found)[:8]]
 
 
 def _times(
@@ -135,7 +135,7 @@ def _times(
     taps = -(-kernel[0] // tile.warps_r) * -(-kernel[1] // tile.warps_t)
     left, right = own_m // 16, own_n // 8
     sums = own_m * own_n * taps // WARP
-    held = sums + (own_m * own_n // WARP) * apart
+    held = sums * (2 if apart else 1)
     registers = held + (4 * left + 2 * right) * (3 if apart else 1) + _OTHERS
     if sums > _SUMS or registers > min(255 + _OTHERS // 2, REGISTERS // (WARP * tile.warps)):
         return
@@ -154,8 +154,7 @@ def _times(
         return
     steps = tile.pixels // deep
     products = steps * taps * left * right * (3 if apart else 1)
-    times = steps * (taps if apart else 1), steps * taps
-    words = times[0] * 4 * left + times[1] * 2 * right
+    words = steps * (4 * left + taps * 2 * right)
     loads = words if size == 4 else words / 4
     others = loads * (6 if apart else 1.5)
     warps = tile.warps

@@ -82,7 +82,7 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
         sums.unroll(r, t)
         sums.vectorize(sums.split(c, factor=2)[1])
         s[products].set_scope("fragment")
-        s[products].compute_at(sums, t)
+        s[products].compute_at(sums, at)
     whole, tap = _multiply(s[products], d, tile, None if apart else at)
     for k, tensor in enumerate(loaded):
         stages = [s[tensor], *(s[x] for x in parts[k : k + 1])]
