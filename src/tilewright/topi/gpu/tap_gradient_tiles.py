@@ -21,7 +21,7 @@ from tilewright.topi.gpu.box_products import BARRIERS, MOST
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import up
-from tilewright.topi.nn.tap_gradients import FILTERS, box_of_rows, filled, is_thin, reach, taps_of
+from tilewright.topi.nn.tap_gradients import FILTERS, box_of_rows, channels_of, filled, is_thin, reach, taps_of
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
@@ -49,16 +49,22 @@ def conv_of(p: Problem) -> Conv | None:
     return None if p.out_channels % widths(p.dtype).chunk else taps_of(p)
 
 
+def shared_taps(p: Problem) -> dict[TapGradientTile, float]:
+    """Tiles of a gradient by the filter, and what they are predicted to take; none for others."""
+    return {} if conv_of(p) is None else _tiles(p)
+
+
 def suits_taps(p: Problem) -> bool:
     """Whether taps that share boxes are predicted to be faster than those that do not."""
-    if conv_of(p) is None or not _tiles(p):
+    found = shared_taps(p)
+    if not found:
         return False
-    return not suits_gradient(p) or min(_tiles(p).values()) < best_gradient(p)
+    return not suits_gradient(p) or min(found.values()) < best_gradient(p)
 
 
 def tap_gradient_tiles(p: Problem, target: Target) -> list[TapGradientTile]:
     """For :func:`~tilewright.topi.sketches.tap_gradient.schedule_tap_gradient`."""
-    found = _tiles(p)
+    found = shared_taps(p)
     return sorted(found, key=lambda tile: found[tile])[:MOST]
 
 
@@ -73,7 +79,7 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
             continue
         for wm, wn, stages in product((1, 2, 4, 8), (1, 2, 4), (3, 4, 2)):
             filters, channels = m * wm, n * wn
-            if p.groups > 1 and (p.multiplier % m or own % channels or (wn > 1 and own > channels)):
+            if p.groups > 1 and not _divides(p, filters, channels, m):
                 continue
             if p.groups == 1 and (
                 filters >= 2 * max(FILTERS, p.out_channels) or channels >= 2 * max(16, own)
@@ -85,6 +91,14 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
             for each, time in _times(problem, p, tile):
                 found[each] = time
     return found
+
+
+def _divides(p: Conv, filters: int, channels: int, m: int) -> bool:
+    """Whether a block has whole groups, or a part of one, and each warp's filters are of one."""
+    own, whole = p.channels // p.groups, p.multiplier
+    if p.multiplier % m or own % channels or filters > p.out_channels:
+        return False
+    return whole % filters == 0 or (filters % whole == 0 and channels == own)
 
 
 def _summed(p: Conv) -> tuple[int, tuple[int, int]]:
@@ -139,9 +153,8 @@ def _times(
     registers = held + (4 * left + 2 * right) * (3 if apart else 1) + _OTHERS
     if sums > _SUMS or registers > min(255 + _OTHERS // 2, REGISTERS // (WARP * tile.warps)):
         return
-    channels = tile.channels if p.groups == 1 else tile.filters // p.multiplier * own
     phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
-    seen = math.prod(reach(p, tile.box)) * phases * channels
+    seen = math.prod(reach(p, tile.box)) * phases * channels_of(p, tile)
     if is_thin(p):
         rows = box_of_rows(p, tile)
         if max(rows) > LARGEST:

@@ -30,15 +30,17 @@ _BEGIN, _BOX, _POWER = 2.5, 0.6, 2.0
 _OTHERS = 56
 
 
-def suits_warps(problem: Problem) -> bool:
-    """Whether warps are predicted to be faster than warpgroups."""
+def suits_slices(problem: Problem) -> bool:
+    """Whether a problem has groups of which a row of shared memory has several."""
     p = suited(problem)
     if p is None or sliced(p) == 1 or p.dtype not in ("float16", "bfloat16"):
         return False
-    if not isinstance(problem, Conv) or problem.rank != 2:
-        return False
-    found = _tiles(problem)
-    return bool(found) and min(found.values()) < best_whole(problem)
+    return isinstance(problem, Conv) and problem.rank == 2 and bool(_tiles(problem))
+
+
+def suits_warps(problem: Problem) -> bool:
+    """Whether warps are predicted to be faster than warpgroups."""
+    return suits_slices(problem) and min(_tiles(problem).values()) < best_whole(problem)
 
 
 def warp_box_tiles(problem: Problem, target: Target) -> list[WarpBoxTile]:

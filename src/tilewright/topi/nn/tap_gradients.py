@@ -73,8 +73,12 @@ def box_of_rows(p: Conv, tile: TapGradientTile) -> tuple[int, int, int]:
 def rows_of(p: Conv, tile: TapGradientTile) -> tuple[int, int]:
     """Filters and channels of a row of shared memory: as many as fit, of those of a tile."""
     w = widths(p.dtype)
-    channels = tile.filters // p.multiplier * (p.channels // p.groups)
-    return math.gcd(tile.filters, w.row), math.gcd(w.row, tile.channels if p.groups == 1 else channels)
+    return math.gcd(tile.filters, w.row), math.gcd(channels_of(p, tile), w.row)
+
+
+def channels_of(p: Conv, tile: TapGradientTile) -> int:
+    """Channels of x that a block reads: of whole groups, or of a part of one."""
+    return tile.channels * (max(1, tile.filters // p.multiplier) if p.groups > 1 else 1)
 
 
 def declare_tap_gradient(p: Conv, tile: TapGradientTile, given: Any = None) -> TapDeclaration:
