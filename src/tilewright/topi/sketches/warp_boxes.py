@@ -21,10 +21,10 @@ from tilewright.topi.pieces.tap_tiles import WarpBoxTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
-#: By type: the product, and the loads of pixels and taps.
+#: By type: the product, and the load of pixels.
 _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
-    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16, found.ldmatrix_b_f16),
-    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16, found.ldmatrix_b_bf16),
+    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16),
+    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16),
 }
 
 
@@ -53,31 +53,30 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     whole, extents, inner = innermost(sums, pixel, tile.of_groups)
     whole, _, pairs = innermost(sums, whole, extents, 2)
     f, column = sums.split(f, factor=8)
-    sums.reorder(*phase, c, *whole, *tap, f, *pairs, *inner, column, deep)
-    sums.unroll(*phase, c, *whole, *tap, f)
-    multiply, load_pixels, load_taps = _INSTRUCTIONS[d.problem.dtype]
+    sums.reorder(*whole, *tap, c, *phase, f, *pairs, *inner, column, deep)
+    sums.unroll(*whole, *tap, c, *phase, f)
+    multiply, load_pixels = _INSTRUCTIONS[d.problem.dtype]
     sums.tensorize(pairs[0], multiply)
 
     stage = s[pixels]
     stage.set_scope("fragment")
-    stage.compute_at(sums, tap[-1])
-    *others, n, y, x, r, t, c = stage.op.axis
+    stage.compute_at(sums, c)
+    *others, n, y, x, r, t, k = stage.op.axis
     others = [*others, r, t]
-    c, eight = stage.split(c, factor=8)
-    c, pair = stage.split(c, factor=2)
+    k, eight = stage.split(k, factor=8)
+    k, pair = stage.split(k, factor=2)
     whole, extents, inner = innermost(stage, (n, y, x), tile.of_groups)
     whole, _, pairs = innermost(stage, whole, extents, 2)
-    stage.reorder(*others, *whole, c, *pairs, *inner, pair, eight)
-    stage.unroll(*others, *whole, c)
+    stage.reorder(*others, *whole, k, *pairs, *inner, pair, eight)
+    stage.unroll(*others, *whole, k)
     stage.tensorize(pairs[0], load_pixels)
 
     stage = s[taps]
     stage.compute_at(s[results], warp)
-    *others, f, c = stage.op.axis
-    (fo, f), (co, c) = (stage.split(axis, factor=16) for axis in (f, c))
-    stage.reorder(*others, fo, co, c, f)
-    stage.unroll(*others, fo, co)
-    stage.tensorize(c, load_taps)
+    *others, c = stage.op.axis
+    c, pair = stage.split(c, factor=2)
+    stage.unroll(*others, c)
+    stage.vectorize(pair)
     stage = s[filters]
     stage.compute_at(out, block)
     over_threads(stage, stage.fuse(*stage.op.axis), tile)
