@@ -151,8 +151,12 @@ def suits_splits(problem: Problem) -> bool:
 
 def is_sooner(found: dict[BoxProductTile, float], problem: Problem) -> bool:
     """Whether tiles are predicted to be faster than those that have nothing special."""
-    plain = _product_tiles(problem, split=False)
-    return bool(found) and min(found.values()) < min(plain.values(), default=math.inf)
+    return bool(found) and min(found.values()) < least_time(problem)
+
+
+def least_time(problem: Problem) -> float:
+    """What the best of tiles that have nothing special is predicted to take."""
+    return min(_product_tiles(problem, split=False).values(), default=math.inf)
 
 
 def window_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:

@@ -23,6 +23,7 @@ from tilewright.topi.gpu.box_products import (
     boxes_of,
     channels_of,
     is_sooner,
+    least_time,
     resident_blocks,
     suited,
 )
@@ -64,6 +65,11 @@ def suits_whole(problem: Problem) -> bool:
     if p is None or p.pass_ == "wgrad":
         return False
     return is_sooner(_tiles(problem), problem)
+
+
+def best_whole(problem: Problem) -> float:
+    """Microseconds that the best of these and of plain boxes is predicted to take."""
+    return min([*_tiles(problem).values(), least_time(problem)])
 
 
 @functools.lru_cache(maxsize=64)

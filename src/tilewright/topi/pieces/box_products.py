@@ -12,7 +12,7 @@ from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_tiles import LANES, BoxProductTile
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.
@@ -74,8 +74,9 @@ def by_groups(
         stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
         return group
     parts = [stage.split(x, factor=own) for x, own in zip(pixel, tile.of_groups, strict=True)]
-    stage.reorder(*outside, *(first for first, _ in parts), *(last for _, last in parts), c)
-    group = stage.fuse(*(first for first, _ in parts))
+    first, c = stage.split(c, factor=tile.own_channels)
+    stage.reorder(*outside, *(first for first, _ in parts), first, *(last for _, last in parts), c)
+    group = stage.fuse(*(first for first, _ in parts), first)
     stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
     if pairs:
         stage.vectorize(stage.split(c, factor=2)[1])
@@ -112,12 +113,12 @@ def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
         stage.vectorize(lane)
 
 
-def over_threads(stage: Stage, axis: IterVar, groups: int) -> IterVar:
-    """Divide a loop among the threads of ``groups`` warpgroups; returns the loop that is left."""
-    turn, thread = stage.split(axis, factor=groups * LANES)
-    group, thread = stage.split(thread, factor=LANES)
-    stage.bind(group, te.thread_axis((0, groups), "threadIdx.y"))
-    stage.bind(thread, te.thread_axis((0, LANES), "threadIdx.x"))
+def over_threads(stage: Stage, axis: IterVar, tile: BoxProductTile) -> IterVar:
+    """Divide a loop among the threads of the groups of a tile; returns the loop that is left."""
+    turn, thread = stage.split(axis, factor=tile.groups * tile.lanes)
+    group, thread = stage.split(thread, factor=tile.lanes)
+    stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    stage.bind(thread, te.thread_axis((0, tile.lanes), "threadIdx.x"))
     return turn
 
 

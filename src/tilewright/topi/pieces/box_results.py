@@ -77,7 +77,7 @@ def store(
     out.bind(block, te.thread_axis("blockIdx.x"))
     chunk = min(widths(d.output.dtype).chunk, tile.channels)
     c, lane = out.split(c, factor=math.gcd(_wide(d), chunk))
-    out.unroll(over_threads(out, out.fuse(*pixel, c), tile.groups))
+    out.unroll(over_threads(out, out.fuse(*pixel, c), tile))
     out.vectorize(lane)
     return block, box
 
@@ -119,7 +119,7 @@ def share(numbers: Stage, tile: BoxProductTile, block: IterVar, out: Stage) -> N
     """What is the same for a channel, computed once for a block."""
     numbers.set_scope("shared")
     numbers.compute_at(out, block)
-    over_threads(numbers, numbers.op.axis[0], tile.groups)
+    over_threads(numbers, numbers.op.axis[0], tile)
 
 
 def stage_results(

@@ -46,6 +46,11 @@ class BoxProductTile:
     filters_to: int = later(1)
 
     @property
+    def lanes(self) -> int:
+        """Threads of a group."""
+        return LANES
+
+    @property
     def box(self) -> tuple[int, int, int]:
         return self.images, self.rows, self.columns
 
