@@ -153,7 +153,7 @@ def time_case(
     errors: dict[tuple[str, str], dict[str, float]] = {}
     for layout, problems in case.items():
         for name, p in problems.items():
-            subject = Fused(p, device)
+            subject = Fused(p, device=device)
             mine, errors[layout, name] = subject.kernels(built(builds[layout, name]))
             times = tried[layout, name] = medians(mine, p, device, _TRY_ROUNDS)
             for tile in sorted(times, key=times.__getitem__)[:_COMPARED]:
