@@ -155,7 +155,7 @@ def test_what_is_read_at_an_index_of_a_large_value_is_prefetched() -> None:
     i = s[B].pad_to(s[B].op.axis[0], 10)
     s[B].split(i, factor=5)
     own = s.cache_write(B, "global")
-    outer, inner = s[own].op.axis
+    outer, _ = s[own].op.axis
     s[own].prefetch(A, outer, 2)
     assert "prefetch" in str(lower(s, [A, B], "llvm"))
     agree(s, [A], [B], "llvm")
