@@ -70,12 +70,14 @@ def _operations(assembly: str) -> str:
     return "\n".join(line for line in lines if line.endswith(";"))
 
 
-def make(folder: Path, wanted: tuple[str, ...], only: str, arch: str, every: int) -> None:
+def make(
+    folder: Path, wanted: tuple[str, ...], only: str, arch: str, every: int, first: int
+) -> None:
     """Compile the schedules on record with the version that runs, and write what they are."""
     folder.mkdir(parents=True, exist_ok=True)
     tuned = [t for t in shipped("cuda") if re.search(only, str(t.problem))]
     found = [(t.problem, r) for t in tuned for r in t.best if r.template in wanted]
-    for k, (p, r) in list(enumerate(found))[::every]:
+    for k, (p, r) in list(enumerate(found))[first::every]:
         template, row = TEMPLATES[r.template], {"problem": p.to_dict(), "template": r.template}
         config = template.parse(dict(r.values))
         path = str(folder / f"{k}.kernel")
@@ -107,7 +109,8 @@ def build(arguments: argparse.Namespace) -> None:
             command = [
                 sys.executable, __file__, "--make", str(Path(arguments.build) / side),
                 "--templates", arguments.templates, "--arch", arguments.arch,
-                "--every", str(arguments.every), "--only", arguments.only,
+                "--every", str(arguments.every), "--first", str(arguments.first),
+                "--only", arguments.only,
             ]  # fmt: skip
             found = {**os.environ, "PYTHONPATH": str(root / "src")}
             subprocess.run(command, env=found, check=True, stdout=subprocess.DEVNULL)
@@ -219,6 +222,7 @@ def main() -> None:
     parser.add_argument("--templates", default="", help="their names, with commas between")
     parser.add_argument("--only", default="", metavar="PATTERN", help="of problems, by name")
     parser.add_argument("--every", type=int, default=1, help="take every N-th record")
+    parser.add_argument("--first", type=int, default=0, help="from this one on")
     parser.add_argument("--arch", default="sm_90a", help="of the GPU")
     parser.add_argument("--build", metavar="FOLDER", help="compile both versions into it")
     parser.add_argument("--compare", metavar="FOLDER", help="say what differs there again")
@@ -232,7 +236,10 @@ def main() -> None:
     arguments = parser.parse_args()
     if arguments.make:
         wanted = tuple(arguments.templates.split(","))
-        make(Path(arguments.make), wanted, arguments.only, arguments.arch, arguments.every)
+        make(
+            Path(arguments.make), wanted, arguments.only, arguments.arch, arguments.every,
+            arguments.first,
+        )  # fmt: skip
     elif arguments.build:
         build(arguments)
     elif arguments.compare:
