@@ -41,7 +41,6 @@ from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTil
 from tilewright.topi.pieces.row_band_cuts import RowBandTile
 from tilewright.topi.pieces.row_product_cuts import RowProductTile
 from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
-from tilewright.topi.pieces.tile_sums import declare_tile_sums
 from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.banded import banded_counts, schedule_banded
 from tilewright.topi.sketches.banded_gradient import (
@@ -149,7 +148,7 @@ GPU = (
              parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts),
-    _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, declare_tile_sums, schedule_tile_sums,
+    _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, None, schedule_tile_sums,
           gradient_pixel_tiles, suits_pixel_sums, passes=_WGRAD, last=True, least=90,
           counts=tile_counts, matrices=False),
 )  # fmt: skip
