@@ -107,6 +107,7 @@ class Stage:
         self.pipelined, self.pipelined_by = 0, ""  # copies of its memory, and the primitive's name
         self.pipelined_over: IterVar | None = None  # a loop whose iterations it goes on across
         self.rolling, self.ahead = False, 0
+        self.rolls_along: IterVar | None = None  # its loop that goes along with the attachment's
         self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
         self.swizzled = 0  # bytes of the rows whose chunks are permuted
         self.alignments: dict[int, tuple[int, int]] = {}
@@ -356,6 +357,12 @@ class Stage:
         from tilewright.schedule.storage import rolling_buffer
 
         rolling_buffer(self, ahead)
+
+    def rolling_update(self, axis: IterVar, parent: Stage, loop: IterVar) -> None:
+        """See :func:`tilewright.schedule.rolling_update.rolling_update`."""
+        from tilewright.schedule.rolling_update import rolling_update
+
+        rolling_update(self, axis, parent, loop)
 
     def pipeline(self, stages: int, over: IterVar | None = None) -> None:
         """See :func:`tilewright.schedule.storage.pipeline`."""

@@ -28,6 +28,7 @@ from tilewright.lower.build.attached import (
 )
 from tilewright.lower.build.required_region import required_region, shares, union
 from tilewright.lower.build.rolling import check_sources, rolling
+from tilewright.lower.build.rolling_updates import check_rolling_update
 from tilewright.schedule.relations import (
     Relation,
     children,
@@ -87,6 +88,9 @@ class Bounds:
         Stages that reduce over the same axis have loops of their own, which may nest; so do those
         that are bound to the same virtual thread.
         """
+        at = stage.attachment
+        if leaf is stage.rolls_along and at.stage is not None and at.axis is not None:
+            return self.loop_var(at.stage, at.axis)
         mark = stage.marks.get(leaf)
         if mark is not None and mark.thread is not None:
             if mark.thread.tag != "vthread":
@@ -142,6 +146,8 @@ def infer_bounds(schedule: Schedule) -> Bounds:
         _check_turns(bounds, stage)
         if stage.rolling:
             _roll(bounds, stage)
+        if stage.rolls_along is not None:
+            check_rolling_update(bounds, stage, stage.rolls_along)
     return bounds
 
 

@@ -286,7 +286,7 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
     current, last = consumer, len(consumer.leaf_iter_vars)
     domain = part
     while current is not at.stage:
-        for leaf in current.leaf_iter_vars[:last]:
+        for leaf in _own_loops(current, 0, last):
             inside[domain.variables[leaf]] = domain.extents[leaf]
         up = current.attachment
         if up.kind != "at" or up.stage is None or up.axis is None:
@@ -310,7 +310,7 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
             "Compute it at an outer axis",
             at.where,
         )
-    for leaf in current.leaf_iter_vars[place + 1 : last]:
+    for leaf in _own_loops(current, place + 1, last):
         inside[domain.variables[leaf]] = domain.extents[leaf]
     scope = bounds.scopes[stage]
     for parent, leaf in bounds.nesting.threads(stage):
@@ -318,6 +318,11 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
         if thread is not None and shares(scope, thread.tag):
             inside[thread.var] = bounds.domains[parent].extents[leaf]
     return inside
+
+
+def _own_loops(stage: Stage, first: int, last: int) -> list[IterVar]:
+    """Loops of a stage, without one that goes along with that of another stage."""
+    return [leaf for leaf in stage.leaf_iter_vars[first:last] if leaf is not stage.rolls_along]
 
 
 def shares(scope: str, tag: str) -> bool:

@@ -21,6 +21,7 @@ from tilewright.lower.build.bounds import Bounds, infer_bounds
 from tilewright.lower.build.check_arguments import check_params, check_variables
 from tilewright.lower.build.declared_reads import declared_in_bounds
 from tilewright.lower.build.recurrences import in_place, scans, unite
+from tilewright.lower.build.rolling_updates import updated
 from tilewright.lower.build.stage_nest import ScanNest, StageNest
 from tilewright.lower.build.storage_align import aligned_strides
 from tilewright.lower.build.swizzled_layout import swizzled_layout
@@ -193,6 +194,10 @@ class Nests:
     def inside(self, stage: Stage, leaf: IterVar, body: Stmt) -> Steps:
         """``body`` of the loop ``leaf`` of ``stage``, after the stages that are attached there."""
         for producer in reversed(self.attached.get((stage, leaf), [])):
+            if producer.rolls_along is not None:
+                made = yield self.produce(producer)
+                body = updated(self, stage, producer, made, body)
+                continue
             if producer not in self.warm:
                 made = yield self.produce(producer)
                 body = self._allocated(producer, seq(made, body))
@@ -204,11 +209,15 @@ class Nests:
         return body
 
     def around(self, stage: Stage, leaf: IterVar, loop: Stmt) -> Steps:
-        """The loop ``leaf`` of ``stage``, after what rolling stages compute before it."""
+        """The loop ``leaf`` of ``stage``, after what rolling stages compute before it, and where
+        rolling updates begin."""
         for producer in reversed(self.attached.get((stage, leaf), [])):
             if producer in self.warm:
                 made = yield self.produce(producer, warm=True)
                 loop = self._allocated(producer, seq(made, loop))
+            elif producer.rolls_along is not None:
+                begin = Produce(producer.name, self.stages[producer].begin())
+                loop = self._allocated(producer, seq(begin, loop))
         return loop
 
     def _allocated(self, stage: Stage, body: Stmt) -> Stmt:

@@ -56,7 +56,6 @@ class AttentionDeclaration(Declared):
         they are weighted to.
     share : of each power in a row, the inverse of that sum.
     weighted : the sum of values, times factors.
-    before : scores and masked ones that ``largest`` reads, where it has its own.
     """
 
     problem: Attention
@@ -71,28 +70,25 @@ class AttentionDeclaration(Declared):
     total: Tensor | None
     share: Tensor
     weighted: Tensor
-    before: tuple[Tensor, Tensor] | None = None
 
 
 def declare_attention(
-    p: Attention, rounded: bool = False, fill: Fill = Fill(), twice: bool = False
+    p: Attention, rounded: bool = False, fill: Fill = Fill(), ones: bool = False
 ) -> AttentionDeclaration:
     """The program of a problem; powers are ``rounded`` to the type of values, as tensor cores
-    multiply them, or stay in that of sums. Scores are declared ``twice``, for the largest ones and
-    for their powers, of which then neither is kept for all keys."""
+    multiply them, or stay in that of sums. With ``ones`` they are summed as values are, of which
+    columns of ones stand beside the others."""
     inputs = {name: te.placeholder(t.shape, t.dtype, name=name) for name, t in p.inputs().items()}
     kind, whole = p.accumulate, fill.of(p)
     every = (p.batch, p.heads, whole.rows)
-    ones = -(-p.width // ONES) * ONES  # where they begin
+    first = -(-p.width // ONES) * ONES  # of the ones
     given = p.dtype if rounded else kind
     q = _operand(p, inputs, 0, (whole.rows, whole.depth), given)
     k = _operand(p, inputs, 1, (whole.keys, whole.depth), given)
-    v = _operand(p, inputs, 2, (whole.values, whole.width), given, ones if twice else None)
+    v = _operand(p, inputs, 2, (whole.values, whole.width), given, first if ones else None)
     scores, masked = _scores(p, inputs, q, k, whole)
-    before = _scores(p, inputs, q, k, whole) if twice else None
-    read = masked if before is None else before[1]
     j = te.reduce_axis((0, whole.keys), "j")
-    largest = te.compute(every, lambda *i: te.max(read[(*i, j)], axis=j), name="Largest")
+    largest = te.compute(every, lambda *i: te.max(masked[(*i, j)], axis=j), name="Largest")
     late = te.const(_factors(p)[1], kind)
     powers = te.compute(
         (*every, whole.keys),
@@ -108,33 +104,32 @@ def declare_attention(
         )
     j = te.reduce_axis((0, whole.values), "j")
     weighted = te.compute(
-        (*every, ones + ONES if twice else whole.width),
+        (*every, first + ONES if ones else whole.width),
         lambda b, h, i, e: te.sum(
             (factors or powers)[b, h, i, j].astype(kind) * v[b, h, j, e].astype(kind), axis=j
         ),
         name="Weighted",
     )
     total = None
-    if not twice:
+    if not ones:
         j = te.reduce_axis((0, whole.keys), "j")
         total = te.compute(every, lambda *i: te.sum(powers[(*i, j)], axis=j), name="Total")
 
     def inverse(*i: Any) -> Any:
-        summed = total[i] if total is not None else weighted[(*i[:3], ones + i[3])]
+        summed = total[i] if total is not None else weighted[(*i[:3], first + i[3])]
         return 1 / te.max(summed, te.const(_LEAST, kind))
 
-    columns = (ONES,) if twice else ()
+    columns = (ONES,) if ones else ()
     share = te.compute((*every, *columns), inverse, name="Share", tag="elementwise")
 
     def result(*at: Any) -> Any:
         b, h, i, e = at if p.layout == "BHSD" else (at[0], at[2], at[1], at[3])
-        own = share[b, h, i, e % ONES] if twice else share[b, h, i]
+        own = share[b, h, i, e % ONES] if ones else share[b, h, i]
         return (weighted[b, h, i, e] * own).astype(p.dtype)
 
     out = te.compute(p.result.shape, result, name="Attention", tag="elementwise")
     return AttentionDeclaration(
         p, inputs, out, q, k, v, scores, masked, largest, powers, factors, total, share, weighted,
-        before,
     )  # fmt: skip
 
 

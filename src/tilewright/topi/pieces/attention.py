@@ -44,8 +44,7 @@ class AttentionMmaTile:
 
 def declare_mma(p: Any, tile: AttentionMmaTile, batch: Any = None) -> AttentionDeclaration:
     """The program of a problem, filled up to whole instructions and steps."""
-    ones = ONES if tile.step else 0
-    width = -(-p.width // ONES) * ONES + ones  # in 16 of them at a time
+    width = -(-p.width // ONES) * ONES + (ONES if tile.step else 0)  # in 16 of them at a time
     keys = tile.step or ROWS
     fill = Fill(ROWS * tile.warps, keys, ROWS, -(-width // ROWS) * ROWS, keys)
-    return declare_attention(p, rounded=True, fill=fill, twice=bool(tile.step))
+    return declare_attention(p, rounded=True, fill=fill, ones=bool(tile.step))

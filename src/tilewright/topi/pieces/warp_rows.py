@@ -38,22 +38,21 @@ def multiply(sums: Stage, instruction: Any, step: int = 0) -> list[IterVar]:
     return [*outer, part]
 
 
-def reduce_rows(s: Schedule, tensor: Tensor, out: Stage, warp: IterVar, step: int = 0) -> Tensor:
-    """A reduction of rows: each of four threads reduces what it has, then they combine. Returns
-    what the threads have, of which steps are the third loop."""
+def reduce_rows(s: Schedule, tensor: Tensor, reader: Stage, at: IterVar, step: int = 0) -> None:
+    """A reduction of rows: each of four threads reduces what it has, then they combine. With a
+    ``step`` it goes along with the steps of a sum, its reader."""
     stage = s[tensor]
     j = stage.op.reduce_axis[0]
     if step:
-        _, j = stage.split(j, factor=step)
+        turn, j = stage.split(j, factor=step)
     _, j = stage.split(j, factor=COLUMNS)
     thread, _ = stage.split(j, nparts=SHARING)
-    parts: Tensor = s.rfactor(tensor, thread, tensor.ndim)
-    hold(s, out, warp, parts, tensor)
-    b, h, row, thread = s[parts].op.axis
-    *outer, turn, pair = s[parts].op.reduce_axis
-    s[parts].reorder(b, h, *outer, row, thread, turn, pair)
-    s[parts].unroll(turn, pair)
-    return parts
+    parts: Tensor = s.rfactor(tensor, (turn, thread) if step else thread, tensor.ndim)
+    hold(s, reader, at, parts, tensor)
+    if step:
+        stage.rolling_update(stage.op.reduce_axis[0], reader, at)
+    octet, pair = s[parts].op.reduce_axis
+    s[parts].unroll(octet, pair)
 
 
 def by_columns(stage: Stage) -> None:
