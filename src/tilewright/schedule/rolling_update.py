@@ -1,4 +1,4 @@
-"""rolling_update: a reduction that goes on in the loop of the sum that reads it."""
+"""rolling_update, compute_with: reductions that go along with the loop of another one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from tilewright.ir.expr import Call, Cast, Expr, Load, Mul, Reduce, Sub, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast, sub, unary
 from tilewright.ir.visit import exprs, free_vars, substitute, uses
-from tilewright.schedule.attach import compute_at
+from tilewright.schedule.attach import compute_at, depends
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage import Stage
+from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import ComputeOp
 
 #: Functions of a sum of which each term is a factor.
@@ -45,22 +45,55 @@ def rolling_update(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
     Raises :class:`ScheduleError` where ``axis`` or ``loop`` is no loop of a reduction, and where
     the terms of the sum are no such powers.
     """
-    for of, one, what in ((stage, axis, "stage"), (parent, loop, "parent")):
-        if not isinstance(of, Stage) or not _reduction(of):
-            raise stage.error(
-                f"rolling_update: the {what} is no reduction of one value, got {of!r}",
-                mend="Write s[M].rolling_update(axis, s[S], loop) for a sum S of what M is used in",
-            )
-        of.leaf(one, "rolling_update")
-        if one.kind != "reduce":
-            raise of.error(
-                "rolling_update: not a loop of the reduction", one,
-                "Pass one of those that op.reduce_axis was split into",
-            )  # fmt: skip
+    _check_loops(stage, axis, parent, loop, "rolling_update")
     exponent_of(stage, parent)
     compute_at(stage, parent, loop)
     stage.rolls_along = axis
-    stage.lines["rolling_update"] = user_location()
+    stage.lines["rolls_along"] = user_location()
+
+
+def compute_with(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
+    """Compute ``stage``, a reduction, along with ``parent``, another one that neither reads it nor
+    is read by it: in every iteration of ``loop`` of that one that of ``axis``, one of its own.
+    (Halide's primitive of that name.)
+
+    So both use what is computed inside of the loop, ::
+
+        for j: P = exp2(x[j]); S = S + P * v[j]
+        for j: P = exp2(x[j]); T = T + P
+
+    being one loop. ``stage`` is there where ``parent`` is. What :func:`rolling_update` does to the
+    sum ``parent`` it does to ``stage``, where that is a sum of such terms too.
+
+    Raises :class:`ScheduleError` where ``axis`` or ``loop`` is no loop of a reduction, or one of
+    the stages depends on the other.
+    """
+    _check_loops(stage, axis, parent, loop, "compute_with")
+    for one, other in ((stage, parent), (parent, stage)):
+        if one is other or depends(one, other):
+            raise stage.error(
+                f"compute_with: {one.name} is computed of {other.name}, which has to be there before",
+                axis,
+                "Compute it at a loop of what reads it, or after what it reads",
+            )
+    stage.attachment = Attachment("at", parent, loop, user_location())
+    stage.rolls_along, stage.beside = axis, parent
+    stage.lines["rolls_along"] = user_location()
+
+
+def _check_loops(stage: Stage, axis: Any, parent: Stage, loop: Any, name: str) -> None:
+    for of, one in ((stage, axis), (parent, loop)):
+        if not isinstance(of, Stage) or not _reduction(of):
+            raise stage.error(
+                f"{name}: {of!r} is no reduction of one value",
+                mend=f"Write s[A].{name}(axis, s[B], loop) with loops of reductions A and B",
+            )
+        of.leaf(one, name)
+        if one.kind != "reduce":
+            raise of.error(
+                f"{name}: not a loop of the reduction", one,
+                "Pass one of those that op.reduce_axis was split into",
+            )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -110,6 +143,7 @@ class _Terms:
                 self.dependent.update(t.buffer for t in other.op.outputs)
 
     def depends(self, e: Expr) -> bool:
+        """Whether an expression is of the stage."""
         return any(isinstance(x, Load) and x.buffer in self.dependent for x in exprs(e))
 
     def exponent(self, e: Expr) -> Exponent:

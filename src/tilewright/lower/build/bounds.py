@@ -37,7 +37,7 @@ from tilewright.schedule.relations import (
     pass_values,
 )
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage import Stage
+from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import PlaceholderOp
 
 
@@ -122,12 +122,12 @@ class Bounds:
                     known.enter_context(self.analyzer.assume(var < extent))
             yield
 
-    def around(self, stage: Stage) -> list[Var]:
-        """The variables of the loops of other stages that a stage is computed inside of; none where
-        :meth:`inside` has nothing to say of any."""
+    def around(self, stage: Stage, at: Attachment | None = None) -> list[Var]:
+        """The variables of the loops of other stages that a stage is computed inside of, or kept
+        ``at``; none where :meth:`inside` has nothing to say of any."""
         if not self.partial:
             return []
-        return [self.domains[p].variables[leaf] for p, leaf in enclosing_loops(stage)]
+        return [self.domains[p].variables[leaf] for p, leaf in enclosing_loops(stage, at)]
 
 
 def infer_bounds(schedule: Schedule) -> Bounds:

@@ -22,8 +22,9 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Load
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.ops import cast, mul
+from tilewright.ir.ops import cast, is_const, mul
 from tilewright.ir.stmt import Allocate, ForKind, Stmt, seq
+from tilewright.schedule.attach import depends
 from tilewright.schedule.rolling_update import exponent_of
 from tilewright.schedule.stage import Stage
 
@@ -35,10 +36,9 @@ if TYPE_CHECKING:
 def check_rolling_update(bounds: Bounds, stage: Stage, axis: IterVar) -> None:
     """Raises :class:`LoweringError` where the loops of a stage and of its sum do not go along."""
     at = stage.attachment
-    if at.kind != "at" or at.stage is None or at.axis is None:
-        raise _refused(stage, "it is computed elsewhere since", "Leave out the other compute_at")
+    assert at.stage is not None
+    assert at.axis is not None
     stage.leaf(axis, "rolling_update")
-    exponent_of(stage, at.stage)
     own, outer = bounds.domains[stage].extents[axis], bounds.domains[at.stage].extents[at.axis]
     if not bounds.analyzer.prove(own.equal(outer)):
         raise _refused(
@@ -54,6 +54,16 @@ def check_rolling_update(bounds: Bounds, stage: Stage, axis: IterVar) -> None:
             f"the loop over {first.name!r} of {at.stage.name} stands outside of that over "
             f"{at.axis.name!r}, so that the reduction would begin again in the middle of the sum",
             "Reorder the loops of the sum",
+        )
+    outside = at.stage.leaf_iter_vars[: at.stage.leaf_iter_vars.index(at.axis)]
+    sizes = bounds.domains[at.stage].extents
+    again = [leaf for leaf in outside if not is_const(sizes[leaf], 1)]
+    if stage.beside is not None and again:
+        raise _refused(
+            stage,
+            f"the loop over {again[0].name!r} of {at.stage.name} stands outside of that over "
+            f"{at.axis.name!r}, so that all of the reduction would be done again",
+            "Reorder the loops of the other reduction",
         )
     mark = at.stage.marks.get(at.axis)
     if mark is not None and mark.kind not in (ForKind.SERIAL, ForKind.UNROLLED):
@@ -73,20 +83,28 @@ def check_rolling_update(bounds: Bounds, stage: Stage, axis: IterVar) -> None:
 def updated(nests: Nests, parent: Stage, stage: Stage, update: Stmt, body: Stmt) -> Stmt:
     """``body`` of the loop of ``parent``, after the ``update`` of ``stage`` and what follows from
     it for what was summed before."""
-    exponent = exponent_of(stage, parent)
-    own, total = nests.stages[stage], nests.stages[parent]
+    own, exponent = nests.stages[stage], exponent_of(stage, parent)
     (part, _), (read,) = own.outputs[0], own.results()
     before = Buffer(f"{part.name}.before", part.shape, part.dtype, part.scope)
-    old = Load(before, read.indices, None)
     keep = own.every_element(before, read)
-    turn = own.every_element(before, exponent.factor(old, read))
-    factor = Load(before, total.reads(exponent.read).indices, None)
-    (summed,) = total.results()
-    scale = total.set_results(mul(summed, cast(summed.dtype, factor)))
-    return Allocate(before, seq(keep, update, turn, scale, body))
+    turn = own.every_element(before, exponent.factor(Load(before, read.indices, None), read))
+    scaled: list[Stmt] = []
+    for one in (parent, *_rescaled_beside(nests.beside(parent), stage)):
+        total = nests.stages[one]
+        (summed,), at = total.results(), total.reads(exponent_of(stage, one).read).indices
+        value = mul(summed, cast(summed.dtype, Load(before, at, None)))
+        if one is parent:
+            scaled.append(total.set_results(value))
+        else:
+            scaled.append(total.every_element(summed.buffer, value))
+    return Allocate(before, seq(keep, update, turn, *scaled, body))
+
+
+def _rescaled_beside(beside: list[Stage], stage: Stage) -> list[Stage]:
+    return [one for one in beside if depends(one, stage)]
 
 
 def _refused(stage: Stage, why: str, mend: str) -> LoweringError:
     return stage.contradiction(
-        f"rolling_update: {why}", stage.rolls_along, mend, stage.lines["rolling_update"]
+        f"{'rolling_update' if stage.beside is None else 'compute_with'}: {why}", stage.rolls_along, mend, stage.lines["rolls_along"]
     )

@@ -147,8 +147,9 @@ class Nests:
         for stage in self.schedule.stages:
             if isinstance(stage.op, PlaceholderOp) or stage.attachment.kind == "at":
                 continue
+            nests += [self.begin(other) for other in self.beside(stage)]
             nests.append(run(self.produce(stage)))
-            for tensor in stage.op.outputs:
+            for tensor in (t for x in (stage, *self.beside(stage)) for t in x.op.outputs):
                 if tensor.buffer not in self.params:
                     buffers.append(self.parts[tensor.buffer][0])
         body = seq(*nests)
@@ -196,11 +197,14 @@ class Nests:
         for producer in reversed(self.attached.get((stage, leaf), [])):
             if producer.rolls_along is not None:
                 made = yield self.produce(producer)
-                body = updated(self, stage, producer, made, body)
+                rolls = producer.beside is None
+                body = updated(self, stage, producer, made, body) if rolls else seq(made, body)
                 continue
             if producer not in self.warm:
                 made = yield self.produce(producer)
                 body = self._allocated(producer, seq(made, body))
+                for other in self.beside(producer):
+                    body = self._allocated(other, seq(self.begin(other), body))
                 continue
             adds, analyzer = self.bounds.rolls[producer], self.bounds.analyzer
             with analyzer.assume(adds):
@@ -215,10 +219,17 @@ class Nests:
             if producer in self.warm:
                 made = yield self.produce(producer, warm=True)
                 loop = self._allocated(producer, seq(made, loop))
-            elif producer.rolls_along is not None:
-                begin = Produce(producer.name, self.stages[producer].begin())
-                loop = self._allocated(producer, seq(begin, loop))
+            elif producer.rolls_along is not None and producer.beside is None:
+                loop = self._allocated(producer, seq(self.begin(producer), loop))
         return loop
+
+    def beside(self, stage: Stage) -> list[Stage]:
+        """The reductions that are computed with one."""
+        return [other for other in self.schedule.stages if other.beside is stage]
+
+    def begin(self, stage: Stage) -> Stmt:
+        """Where a reduction begins that goes along with the loop of another one."""
+        return Produce(stage.name, self.stages[stage].begin())
 
     def _allocated(self, stage: Stage, body: Stmt) -> Stmt:
         for tensor in stage.op.outputs:

@@ -6,7 +6,6 @@ from itertools import product
 
 from tilewright.target.devices import COMMON_SHARED, REGISTERS
 from tilewright.target.target import Target
-from tilewright.topi.nn.attention import ONES
 from tilewright.topi.operators.attention import Attention
 from tilewright.topi.pieces.attention import AttentionMmaTile
 from tilewright.topi.problem import Problem
@@ -20,6 +19,8 @@ _KEYS = 256
 _COPIES, _WAITS = 0.5, 4
 #: Keys that could be multiplied in the time that a step costs beside its products.
 _TURN = 8
+#: Elements between rows in shared memory.
+_GAP = 8
 #: Bytes of shared memory of an SM.
 _SHARED = 160 * 1024
 #: Warps, keys of a step, and how many copies of what a step reads.
@@ -51,13 +52,13 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
         if warps > 1 and rows >= p.rows + 16:
             continue
         cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / warps)
-        shared = 2 * keys * (depth + width + 2 * ONES)
+        shared = 2 * keys * (depth + width + 2 * _GAP)
         if keys <= _KEYS and shared <= COMMON_SHARED:
             held = 18 + keys * 17 // 32 + width // 2 + depth // 4
             waits = _waits(warps, held, shared)
             found.append((cost * waits, AttentionMmaTile(warps)))
         for step, stages in product(_STEPS, _STAGES):
-            shared = 2 * stages * step * (2 * depth + width + 4 * ONES)
+            shared = 2 * stages * step * (depth + width + 2 * _GAP)
             if step < keys and shared <= COMMON_SHARED and warps % 2 == 0:
                 # Scores are made twice, and threads wait for each other in each step.
                 filled = 1.5 * (-(-keys // step) * step / keys) * (1 + _TURN / step)

@@ -25,6 +25,7 @@ def multiply(sums: Stage, instruction: Any, step: int = 0) -> list[IterVar]:
     some, and over 16 of one."""
     b, h, i, j = sums.op.axis
     sums.align_bounds(j, COLUMNS)
+    io, i = sums.split(i, factor=ROWS)
     outer: list[IterVar] = []
     k = sums.op.reduce_axis[0]
     if step:
@@ -32,27 +33,45 @@ def multiply(sums: Stage, instruction: Any, step: int = 0) -> list[IterVar]:
         outer.append(turn)
     part, k = sums.split(k, factor=ROWS)
     jo, j = sums.split(j, factor=COLUMNS)
-    sums.reorder(b, h, *outer, part, jo, i, j, k)
-    sums.unroll(part, jo)
+    sums.reorder(b, h, *outer, part, jo, io, i, j, k)
+    sums.unroll(part, jo, io)
     sums.tensorize(i, instruction)
     return [*outer, part]
 
 
-def reduce_rows(s: Schedule, tensor: Tensor, reader: Stage, at: IterVar, step: int = 0) -> None:
-    """A reduction of rows: each of four threads reduces what it has, then they combine. With a
-    ``step`` it goes along with the steps of a sum, its reader."""
+def reduce_rows(s: Schedule, tensor: Tensor, reader: Stage, at: IterVar) -> None:
+    """A reduction of rows: each of four threads reduces what it has, then they combine."""
+    (parts,) = _shared(s, tensor, s[tensor].op.reduce_axis[0])
+    hold(s, reader, at, parts, tensor)
+
+
+def update_rows(s: Schedule, tensor: Tensor, total: Stage, at: IterVar, step: int) -> None:
+    """The same, along with the steps ``at`` of a sum that reads it."""
+    turn, j = s[tensor].split(s[tensor].op.reduce_axis[0], factor=step)
+    parts, turn = _shared(s, tensor, j, turn)
+    hold(s, total, at, parts, tensor)
+    s[tensor].rolling_update(turn, total, at)
+
+
+def sum_rows_with(
+    s: Schedule, tensor: Tensor, reader: Stage, at: IterVar, other: Stage, loop: IterVar, step: int
+) -> None:
+    """The same, in the steps ``loop`` of another sum; threads combine what they have after it."""
+    _, j = s[tensor].split(s[tensor].op.reduce_axis[0], factor=step)
+    (parts,) = _shared(s, tensor, j)
+    hold(s, reader, at, parts, tensor)
+    s[parts].compute_with(s[parts].op.reduce_axis[0], other, loop)
+
+
+def _shared(s: Schedule, tensor: Tensor, j: IterVar, *kept: IterVar) -> tuple[Any, ...]:
+    """What each of four threads has of rows, of the columns ``j`` of one of them, for every one of
+    other loops that are ``kept``; and what these become."""
     stage = s[tensor]
-    j = stage.op.reduce_axis[0]
-    if step:
-        turn, j = stage.split(j, factor=step)
     _, j = stage.split(j, factor=COLUMNS)
     thread, _ = stage.split(j, nparts=SHARING)
-    parts: Tensor = s.rfactor(tensor, (turn, thread) if step else thread, tensor.ndim)
-    hold(s, reader, at, parts, tensor)
-    if step:
-        stage.rolling_update(stage.op.reduce_axis[0], reader, at)
-    octet, pair = s[parts].op.reduce_axis
-    s[parts].unroll(octet, pair)
+    parts: Tensor = s.rfactor(tensor, [*kept, thread], tensor.ndim)
+    s[parts].unroll(*s[parts].op.reduce_axis[-2:])
+    return (parts, *stage.op.reduce_axis[:-1])
 
 
 def by_columns(stage: Stage) -> None:

@@ -3,8 +3,7 @@
 A block takes some rows of one head, a warp 16 of them. Keys and values come through shared memory.
 Four threads have a row's scores in their registers, and exchange what each of them found largest;
 powers are rounded where they lie, which is where the second product reads them. Of many keys some
-are taken at a time, and results rescaled where a larger score comes (an online softmax). The sum of
-powers then is what columns of ones beside the values are weighted to.
+are taken at a time, and sums rescaled where a larger score comes: an online softmax.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ from tilewright.topi.pieces.warp_rows import (
     load_tiles,
     multiply,
     reduce_rows,
+    sum_rows_with,
+    update_rows,
 )
 from tilewright.topi.stages import scheduled
 
@@ -53,8 +54,8 @@ def schedule_attention_mma(d: AttentionDeclaration, tile: AttentionMmaTile) -> S
     out = s[d.output]
     axes = list(out.op.axis)
     b, h, i, e = axes if d.problem.layout == "BHSD" else (axes[0], axes[2], axes[1], axes[3])
-    block, i = out.split(i, factor=ROWS * tile.warps)
-    warp, row = out.split(i, factor=ROWS)
+    block, i = out.split(i, factor=ROWS * tile.rows * tile.warps)
+    warp, row = out.split(i, factor=ROWS * tile.rows)
     e, column = out.split(e, factor=COLUMNS)
     column, pair = out.split(column, factor=2)
     out.reorder(b, h, block, warp, row, e, column, pair)
@@ -71,11 +72,10 @@ def schedule_attention_mma(d: AttentionDeclaration, tile: AttentionMmaTile) -> S
     reader, at, copied, around = out, warp, out, block
     if tile.step:
         reader, at = copied, around = s[d.weighted], values[0]
-        reduce_rows(s, d.largest, reader, at, tile.step)
-        hold(s, out, warp, d.weighted)
+        update_rows(s, d.largest, reader, at, tile.step)
+        sum_rows_with(s, d.total, out, warp, reader, at, tile.step)
     else:
         for tensor in (d.largest, d.total):
-            assert tensor is not None
             reduce_rows(s, tensor, out, warp)
     assert d.factors is not None
     made = [d.scores, d.masked, d.powers, d.factors]
