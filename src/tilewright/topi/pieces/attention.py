@@ -12,6 +12,9 @@ from typing import Any
 from tilewright.topi.nn.attention import AttentionDeclaration, Fill, declare_attention
 from tilewright.topi.pieces.warp_rows import ROWS
 
+#: Rows of a warpgroup, and elements of keys and values that are swizzled together.
+GROUP_ROWS, ROW = 64, 64
+
 
 @dataclass(frozen=True)
 class AttentionTile:
@@ -47,4 +50,20 @@ def declare_mma(p: Any, tile: AttentionMmaTile, batch: Any = None) -> AttentionD
     """The program of a problem, filled up to whole instructions and steps."""
     keys = tile.step or ROWS
     fill = Fill(ROWS * tile.rows * tile.warps, keys, ROWS, ROWS, keys)
+    return declare_attention(p, rounded=True, fill=fill)
+
+
+@dataclass(frozen=True)
+class AttentionGroupTile:
+    """A block has ``groups`` warpgroups, of 64 rows each. It takes ``step`` keys at a time, which
+    are copied ``stages - 1`` steps ahead."""
+
+    groups: int = 2
+    step: int = 128
+    stages: int = 2
+
+
+def declare_wgmma(p: Any, tile: AttentionGroupTile, batch: Any = None) -> AttentionDeclaration:
+    """The program of a problem, filled up to whole instructions and steps."""
+    fill = Fill(GROUP_ROWS * tile.groups, tile.step, ROW, ROW, tile.step)
     return declare_attention(p, rounded=True, fill=fill)
