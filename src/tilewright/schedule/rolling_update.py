@@ -8,7 +8,6 @@ from typing import Any
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ScheduleError, user_location
 from tilewright.ir.expr import Call, Cast, Expr, Load, Mul, Reduce, Sub, Var
-from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast, sub, unary
 from tilewright.ir.visit import exprs, free_vars, substitute, uses
 from tilewright.schedule.attach import compute_at, depends
@@ -72,7 +71,7 @@ def compute_with(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
     for one, other in ((stage, parent), (parent, stage)):
         if one is other or depends(one, other):
             raise stage.error(
-                f"compute_with: {one.name} is computed of {other.name}, which has to be there before",
+                f"compute_with: {one.name} is computed of {other.name}, which comes first",
                 axis,
                 "Compute it at a loop of what reads it, or after what it reads",
             )
@@ -158,7 +157,9 @@ class _Terms:
                 op = self.made(buffer).op
                 assert isinstance(op, ComputeOp)
                 if len(op.body) == 1 and not isinstance(op.body[0], Reduce):
-                    at = {a.var: cast(a.var.dtype, i) for a, i in zip(op.axis, indices, strict=True)}
+                    at = {
+                        a.var: cast(a.var.dtype, i) for a, i in zip(op.axis, indices, strict=True)
+                    }
                     return self.exponent(substitute(op.body[0], at))
         raise self.error(f"a term has the factor {e}")
 

@@ -23,7 +23,7 @@ from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Load
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast, is_const, mul
-from tilewright.ir.stmt import Allocate, ForKind, Stmt, seq
+from tilewright.ir.stmt import Allocate, Stmt, seq
 from tilewright.schedule.attach import depends
 from tilewright.schedule.rolling_update import exponent_of
 from tilewright.schedule.stage import Stage
@@ -65,12 +65,6 @@ def check_rolling_update(bounds: Bounds, stage: Stage, axis: IterVar) -> None:
             f"{at.axis.name!r}, so that all of the reduction would be done again",
             "Reorder the loops of the other reduction",
         )
-    mark = at.stage.marks.get(at.axis)
-    if mark is not None and mark.kind not in (ForKind.SERIAL, ForKind.UNROLLED):
-        raise _refused(
-            stage, f"the iterations of {at.axis.name!r} do not follow one another",
-            "Take a serial loop of the sum",
-        )  # fmt: skip
     for one in (stage, at.stage):
         for leaf, said in one.marks.items():
             if leaf.kind == "reduce" and said.thread is not None:
@@ -106,5 +100,8 @@ def _rescaled_beside(beside: list[Stage], stage: Stage) -> list[Stage]:
 
 def _refused(stage: Stage, why: str, mend: str) -> LoweringError:
     return stage.contradiction(
-        f"{'rolling_update' if stage.beside is None else 'compute_with'}: {why}", stage.rolls_along, mend, stage.lines["rolls_along"]
+        f"{'rolling_update' if stage.beside is None else 'compute_with'}: {why}",
+        stage.rolls_along,
+        mend,
+        stage.lines["rolls_along"],
     )

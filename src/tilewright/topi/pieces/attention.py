@@ -37,8 +37,8 @@ def declare_vectors(p: Any, tile: AttentionTile, batch: Any = None) -> Attention
 
 @dataclass(frozen=True)
 class AttentionMmaTile:
-    """A block has ``warps`` warps, of ``rows`` times 16 rows each. It takes ``step`` keys at a time, which are
-    copied ``stages - 1`` steps ahead; 0 are all at once."""
+    """A block has ``warps`` warps, of ``rows`` times 16 rows each. It takes ``step`` keys at a
+    time, which are copied ``stages - 1`` steps ahead; 0 are all at once."""
 
     warps: int = 4
     step: int = 0

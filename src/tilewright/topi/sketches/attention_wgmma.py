@@ -92,5 +92,6 @@ def _bring(
     stage.swizzle(2 * ROW)
     if tile.stages > 1:
         stage.pipeline(tile.stages)
-    *_, row, column = stage.op.axis
-    stage.tensorize(row, tma_load((tile.step, ROW), str(tensor.dtype), swizzle=2 * ROW))
+    stage.tensorize(
+        stage.op.axis[-2], tma_load((tile.step, ROW), str(tensor.dtype), swizzle=2 * ROW)
+    )
