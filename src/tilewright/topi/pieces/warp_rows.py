@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
@@ -41,15 +42,15 @@ def multiply(sums: Stage, instruction: Any, step: int = 0) -> list[IterVar]:
 
 def reduce_rows(s: Schedule, tensor: Tensor, reader: Stage, at: IterVar) -> None:
     """A reduction of rows: each of four threads reduces what it has, then they combine."""
-    (parts,) = _shared(s, tensor, s[tensor].op.reduce_axis[0])
-    hold(s, reader, at, parts, tensor)
+    made, _ = _shared(s, tensor, s[tensor].op.reduce_axis[0])
+    hold(s, reader, at, *made)
 
 
 def update_rows(s: Schedule, tensor: Tensor, total: Stage, at: IterVar, step: int) -> None:
     """The same, along with the steps ``at`` of a sum that reads it."""
     turn, j = s[tensor].split(s[tensor].op.reduce_axis[0], factor=step)
-    parts, turn = _shared(s, tensor, j, turn)
-    hold(s, total, at, parts, tensor)
+    made, (turn, _) = _shared(s, tensor, j, turn)
+    hold(s, total, at, *made)
     s[tensor].rolling_update(turn, total, at)
 
 
@@ -58,20 +59,28 @@ def sum_rows_with(
 ) -> None:
     """The same, in the steps ``loop`` of another sum; threads combine what they have after it."""
     _, j = s[tensor].split(s[tensor].op.reduce_axis[0], factor=step)
-    (parts,) = _shared(s, tensor, j)
-    hold(s, reader, at, parts, tensor)
-    s[parts].compute_with(s[parts].op.reduce_axis[0], other, loop)
+    made, _ = _shared(s, tensor, j)
+    hold(s, reader, at, *made)
+    s[made[0]].compute_with(s[made[0]].op.reduce_axis[0], other, loop)
 
 
-def _shared(s: Schedule, tensor: Tensor, j: IterVar, *kept: IterVar) -> tuple[Any, ...]:
-    """What each of four threads has of rows, of the columns ``j`` of one of them, for every one of
-    other loops that are ``kept``; and what these become."""
+def _shared(
+    s: Schedule, tensor: Tensor, j: IterVar, *kept: IterVar
+) -> tuple[list[Tensor], list[IterVar]]:
+    """A reduction of rows over the columns ``j`` of a step, for every one of other loops that are
+    ``kept``: of every second column of a thread, as a chain is as slow as it is long, of all of a
+    thread, and of all threads. Returns these stages, and the loops of the last."""
     stage = s[tensor]
     _, j = stage.split(j, factor=COLUMNS)
     thread, _ = stage.split(j, nparts=SHARING)
     parts: Tensor = s.rfactor(tensor, [*kept, thread], tensor.ndim)
-    s[parts].unroll(*s[parts].op.reduce_axis[-2:])
-    return (parts, *stage.op.reduce_axis[:-1])
+    chains: Tensor = s.rfactor(parts, s[parts].op.reduce_axis[-1], parts.ndim)
+    s[parts].unroll(*s[parts].op.reduce_axis)
+    b, h, row, *others, pair = s[chains].op.axis
+    *turn, octet = s[chains].op.reduce_axis
+    s[chains].reorder(b, h, row, *others, *turn, octet, pair)
+    s[chains].unroll(octet, pair)
+    return [chains, parts, tensor], list(stage.op.reduce_axis)
 
 
 def by_columns(stage: Stage) -> None:
@@ -79,6 +88,8 @@ def by_columns(stage: Stage) -> None:
     outer, inner = stage.split(stage.op.axis[-1], factor=COLUMNS)
     stage.reorder(*stage.op.axis[:2], outer, stage.op.axis[2], inner)
     stage.unroll(outer)
+    if dtype(str(stage.op.outputs[0].dtype)).bytes == 2:  # two are rounded at once
+        stage.vectorize(stage.split(inner, factor=2)[1])
 
 
 def load_tiles(s: Schedule, tensor: Tensor, sums: Stage, part: IterVar, instruction: Any) -> None:
