@@ -46,9 +46,7 @@ def schedule_attention_wgmma(d: AttentionDeclaration, tile: AttentionGroupTile) 
     out.bind(block, te.thread_axis("blockIdx.x"))
     out.vectorize(pair)
     out.bind(group, thread_axes(tile.groups, _LANES)[0])
-    hold(s, out, group, d.q, d.share, d.weighted)
-    if p.depth % 2 == 0:
-        s[d.q].vectorize(s[d.q].split(s[d.q].op.axis[-1], factor=2)[1])
+    hold(s, out, group, d.share, d.weighted)
 
     values = s[d.weighted]
     turn, j = values.split(values.op.reduce_axis[0], factor=tile.step)
@@ -60,38 +58,45 @@ def schedule_attention_wgmma(d: AttentionDeclaration, tile: AttentionGroupTile) 
     for tensor in made[1:]:
         by_columns(s[tensor])
     _multiply(s[d.scores], [], s[d.scores].op.reduce_axis[0], p.dtype, "k", tile.step)
+    rows = GROUP_ROWS * tile.groups
+    _bring(s, d.q, d.scores, out, block, rows)
     for tensor, reader in ((d.k, d.scores), (d.v, d.weighted)):
-        _bring(s, s.cache_read(tensor, "shared", [reader]), values, turn, tile)
-        s[tensor].compute_inline()
+        _bring(s, tensor, reader, values, turn, tile.step, tile.stages)
     return s
 
 
 def _multiply(
     sums: Stage, outer: list[IterVar], k: IterVar, dtype: str, right: str, columns: int
 ) -> None:
-    """A product of the matrices of a warpgroup, whose right factor has neighbours along "k", or
-    along "j", of its columns."""
+    """A product of the matrices of a warpgroup. Neighbours of the right factor are those along "k",
+    with the left one in shared memory too, or those along "j", its columns."""
     b, h, i, j = sums.op.axis
     sums.align_bounds(j, columns)
     part, k = sums.split(k, factor=_DEEP)
-    across = list(sums.split(j, factor=COLUMNS))
+    rows, across = [i], list(sums.split(j, factor=COLUMNS))
+    left, swizzles = "registers", (0, 2 * ROW)
     if right == "j":
         across = [*sums.split(across[0], factor=ROW // COLUMNS), across[1]]
-    sums.reorder(b, h, *outer, part, i, *across, *sums.split(k, factor=_CHUNK))
+    else:
+        # Not in registers: ptxas 13.0 gives queries and powers the same ones, where they have as
+        # many, though queries are needed in the next step.
+        rows, left, swizzles = list(sums.split(i, factor=COLUMNS)), "k", (2 * ROW, 2 * ROW)
+    sums.reorder(b, h, *outer, part, *rows, *across, *sums.split(k, factor=_CHUNK))
     sums.unroll(part)
-    sums.tensorize(i, wgmma(columns, dtype, "registers", right, (0, 2 * ROW)))
+    sums.tensorize(rows[0], wgmma(columns, dtype, left, right, swizzles))
 
 
 def _bring(
-    s: Schedule, tensor: Tensor, reader: Stage, at: IterVar, tile: AttentionGroupTile
-) -> None:
-    """Copy rows of keys or values to shared memory, ahead."""
-    stage = s[tensor]
+    s: Schedule, tensor: Tensor, sums: Tensor, reader: Stage, at: IterVar, rows: int,
+    stages: int = 1,
+) -> None:  # fmt: skip
+    """Copy rows of a factor to shared memory, ahead."""
+    stage = s[s.cache_read(tensor, "shared", [sums])]
+    s[tensor].compute_inline()
     stage.transform_layout(lambda b, h, j, e: (b, h, e // ROW, j, e % ROW))
     stage.compute_at(reader, at)
     stage.swizzle(2 * ROW)
-    if tile.stages > 1:
-        stage.pipeline(tile.stages)
-    stage.tensorize(
-        stage.op.axis[-2], tma_load((tile.step, ROW), str(tensor.dtype), swizzle=2 * ROW)
-    )
+    if stages > 1:
+        stage.pipeline(stages)
+    kind = str(tensor.dtype)
+    stage.tensorize(stage.op.axis[-2], tma_load((rows, ROW), kind, swizzle=2 * ROW))
