@@ -4,7 +4,8 @@ Random layers of the kinds that networks have, in all passes, in 16 bits and cha
 schedule that is ranked first, which nothing measured, is checked against PyTorch in float32 and
 takes turns with PyTorch in either layout, cuDNN's search switched on, as in ``gpu_dense.py``. Told
 are the mean of the ratios, the share of problems of at least 0.9, and the mean where PyTorch's
-kernel is taken whenever it is the faster one, as a choice that measures does.
+kernel is taken whenever it is the faster one, as a choice that measures does. What is not measured
+in ``--seconds`` is left out.
 
     PYTHONPATH=src python benchmarks/untuned_dense.py [--count 150] [--seed 1]
 """
@@ -15,6 +16,8 @@ import argparse
 import itertools
 import math
 import random
+import sys
+import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from multiprocessing import get_context
@@ -90,18 +93,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=150)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=300, help="to stop after")
     parser.add_argument("--out", default="benchmarks/results")
-    options = parser.parse_args()
+    options, start = parser.parse_args(), time.monotonic()
     drawn = list(problems(options.count, options.seed))
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         tried = list(pool.map(_first, drawn))
     import torch
 
     torch.backends.cudnn.benchmark = True
-    rows = [
-        {"groups": p.groups, "dtype": p.dtype, **row(p, k)}
-        for p, k in zip(drawn, tried, strict=True)
-    ]
+    rows = []
+    for p, k in zip(drawn, tried, strict=True):
+        if time.monotonic() - start > options.seconds:
+            break
+        rows.append({"groups": p.groups, "dtype": p.dtype, **row(p, k)})
+        print(f"{len(rows)} of {len(drawn)}: {p.short} {p.pass_}", file=sys.stderr, flush=True)
     print(measure.table(rows))
     summaries = {"all": _summary(rows)}
     summaries |= {f"{x}": _summary([r for r in rows if r["pass"] == x]) for x in PASSES}

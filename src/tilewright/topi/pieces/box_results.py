@@ -11,7 +11,7 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.images import Images
-from tilewright.topi.pieces.box_products import by_groups, load, over_threads
+from tilewright.topi.pieces.box_products import by_groups, load, neighbours, over_threads
 from tilewright.topi.pieces.box_tiles import BlockTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
@@ -51,35 +51,45 @@ def store(
         n, c, h, w = image_axes(out, images.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
     axes = [n, h, w, c]
+    extents = [extent_of(a) for a in axes]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
             axes[k], phase = out.split(axes[k], factor=step)
+            extents[k] = -(-extents[k] // step)
             (within[k] if alone else phases).append(phase)
     if d.numbered:
         *pixel, c = axes
         out.reorder(*pixel, *phases, *(x for more in within for x in more), c)
         sizes, axes = (tile.images, sizes[-1]), [out.fuse(*pixel), c]
+        extents = [math.prod(extents[:-1]), extents[-1]]
         within = [[x for more in within for x in more], []]
     elif d.in_rows:
         out.reorder(n, h, w, c)
         sizes, axes = (tile.images, tile.columns, sizes[-1]), [n, out.fuse(h, w), c]
+        extents = [extents[0], extents[1] * extents[2], extents[3]]
         within = [[], [], []]
     pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
+    *tiles, wide = (-(-extent // e) for extent, e in zip(extents, sizes, strict=True))
     *blocks, part = (outer for outer, _ in pairs)
     *pixel, c = (x for (_, inner), more in zip(pairs, within, strict=True) for x in (inner, *more))
     own = [*pixel, c]
     if not images.last:
         own = [c, *pixel, within_block] if images.block else [c, *pixel]
+    out.reorder(*blocks, *phases, part, *own)
+    whole, *ranks = neighbours(out, out.fuse(*blocks), math.prod(tiles), tile.filters_to)
+    part, *more = neighbours(out, part, wide, tile.boxes_to)
+    ranks += more
     if one_by_one:
         outer = [*phases, part] if alike else []
-        loops = blocks if alike else [part, *blocks]
-        out.reorder(*outer, *loops, *own)
+        loops = [whole] if alike else [part, whole]
+        out.reorder(*outer, *loops, *ranks, *own)
         block, box = out.split(out.fuse(*loops), factor=tile.boxes)
-        block = out.fuse(*outer, block)
+        out.reorder(block, *ranks, box)
+        block = out.fuse(*outer, block, *ranks)
     else:
-        out.reorder(*blocks, *phases, part, *own)
-        block = box = out.fuse(*blocks, *phases, part)
+        out.reorder(whole, *phases, part, *ranks, *own)
+        block = box = out.fuse(whole, *phases, part, *ranks)
     out.bind(block, te.thread_axis("blockIdx.x"))
     chunk = min(widths(d.output.dtype).chunk, tile.channels)
     lanes = math.gcd(images.block or _wide(d), chunk) if images.last or images.block else 1
