@@ -53,11 +53,11 @@ STEPS = {
     "gelu": StepKind(instructions=12),
     "clamp": StepKind(values=(None, None)),
     # Of sums of 8-bit types. v = float32(v) * sum_scale, of which every channel has its own.
-    "dequantize": StepKind((("sum_scale", "channel"),), wide=True),
+    "dequantize": StepKind((("sum_scale", "channel"),), wide=True, instructions=2),
     # v + scale * (residual - zero_point), of a residual in the type of what is quantised.
     "quantized_residual": StepKind((("residual", "output"),), (None, 0.0)),
     # round(v * (1 / scale)) + zero_point, in the type of images, or in that of the result.
-    "quantize": StepKind(values=(None, 0.0)),
+    "quantize": StepKind(values=(None, 0.0), instructions=5),
 }
 #: What integer sums may have before they are dequantised.
 _OF_INTEGERS = ("bias", "dequantize")

@@ -219,6 +219,12 @@ class Sizes:
     stored: int
     block: int = 0
 
+    @property
+    def written(self) -> int:
+        """Bytes of a result as writing it counts: threads write pairs of bytes as pairs of 16
+        bits."""
+        return max(self.stored, 2)
+
     @staticmethod
     def of(p: Conv, result: str) -> Sizes:
         """Those of a problem that boxes can bring, whose results are of that type."""
@@ -273,7 +279,7 @@ def _product_tiles(
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
     # A filter that is copied has long rows.
-    apart = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
+    short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
     alike = computes_numbers(p)
     shapes = [
@@ -292,7 +298,7 @@ def _product_tiles(
         if not split:
             shared += of.staged(problem, rows, channels)
         sides = (channels, rows) if turned else (rows, channels)
-        blocks = of.depth // of.block * (rows + apart * channels) if of.block else 0
+        blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         time = functools.partial(
             time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices,
             brought_rows=blocks,
@@ -301,7 +307,7 @@ def _product_tiles(
         tile = BoxProductTile(*box, channels, stages, turned=int(turned))
         for splits in _parts(steps, tiles) if split else []:
             own: float = steps // splits
-            cost = time(own, tiles * splits, size=of.stored, brought=own * a_step)
+            cost = time(own, tiles * splits, size=of.written, brought=own * a_step)
             if cost is not None:
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                 cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
@@ -309,7 +315,8 @@ def _product_tiles(
         if split:
             continue
         own = of.mean * of.parts
-        stored, uneven = of.stored * (_TURNED if turned else 1), _UNEVEN if of.phases > 1 else 1
+        apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
+        stored, uneven = of.written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         cost = time(own * uneven, tiles * of.phases, size=stored, brought=own * a_step)
         if cost is None:
             continue

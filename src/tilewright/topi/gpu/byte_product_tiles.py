@@ -23,11 +23,15 @@ from tilewright.topi.problem import Problem
 
 #: Results of a tile, channels of one that may have any, those of a warp, and results of one.
 _PIXELS, _CHANNELS, _OWN, _PARTS = (128, 64, 256), (128, 64, 32, 256, 16), (64, 32, 16), (64, 32)
+#: Channels of a step that are fewer than boxes have.
+_DEPTHS = (64, 32)
 #: Warps of a block and sums of a thread, at most, and steps that are under way.
 _WARPS, _SUMS, _STAGES = 8, 128, (3, 4, 2)
 #: Of rows or columns that are multiplied, how many take as long as bringing one to a block, or
 #: loading one by a warp; what a block does beside, in steps; and of fewer rounds the last counts.
 _BROUGHT, _LOADED, _BESIDE, _FEW = 32.0, 16.0, 4.0, 8
+#: By how much less is hidden of what warps wait for, the fewer they are.
+_LATENCY = 4.0
 #: How many tiles are worth trying.
 _MOST = 30
 
@@ -45,11 +49,12 @@ def byte_product_tiles(problem: Problem, target: Target) -> list[WarpProductTile
     of, wide, units = Sizes.of(p, problem.result_dtype), p.result_channels, machine(target).units
     steps, results = of.taps * of.parts, math.prod(of.extents)
     found = dict[WarpProductTile, float]()
-    for pixels, channels, own, part, stages in product(
-        _PIXELS, _channels(problem), _OWN, _PARTS, _STAGES
+    depths = [n for n in _DEPTHS if n < of.depth] or [of.depth]
+    for pixels, channels, own, part, depth, stages in product(
+        _PIXELS, _channels(problem), _OWN, _PARTS, [of.depth, *depths[:1]], _STAGES
     ):
-        tile = WarpProductTile(pixels, channels, own, pixels // part, stages)
-        shared = stages * (pixels + channels) * of.depth + of.staged(problem, pixels, channels)
+        tile = WarpProductTile(pixels, channels, own, pixels // part, depth, stages)
+        shared = stages * (pixels + channels) * depth + of.staged(problem, pixels, channels)
         if channels % own or not 2 <= tile.groups <= _WARPS or part * own > _SUMS * WARP:
             continue
         if shared + BARRIERS > COMMON_SHARED:
@@ -60,8 +65,10 @@ def byte_product_tiles(problem: Problem, target: Target) -> list[WarpProductTile
         rounds = math.ceil(rounds) if rounds < _FEW else rounds
         # A warp loads fragments of what a block brings.
         brought = _BROUGHT / pixels + _BROUGHT / channels + _LOADED / part + _LOADED / own
-        alone = pixels * channels * (1 + brought) * (1 + 1 / stages)
-        found[tile] = rounds * min(resident, -(-blocks // units)) * alone * (steps + _BESIDE)
+        busy = min(resident, -(-blocks // units))
+        hidden = 1 + _LATENCY / (busy * tile.groups)
+        alone = pixels * channels * (1 + brought) * (1 + 1 / stages) * hidden
+        found[tile] = rounds * busy * alone * (steps + _BESIDE * of.depth / depth)
     return sorted(found, key=lambda tile: found[tile])[:_MOST]
 
 

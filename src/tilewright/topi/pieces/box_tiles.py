@@ -122,13 +122,14 @@ class BoxProductTile:
 @dataclass(frozen=True)
 class WarpProductTile:
     """A block computes ``pixels`` results that follow one another, by ``channels`` of them, of
-    which each warp has ``own`` channels of one of ``parts`` of the results; what it multiplies is
-    loaded ``stages - 1`` steps ahead."""
+    which each warp has ``own`` channels of one of ``parts`` of the results. A step sums ``depth``
+    channels, or fewer, and is loaded ``stages - 1`` steps ahead."""
 
     pixels: int = 128
     channels: int = 128
     own: int = 64
-    parts: int = 2
+    parts: int = 4
+    depth: int = 64
     stages: int = 3
 
     rows: ClassVar[int] = 1

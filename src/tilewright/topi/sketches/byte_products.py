@@ -1,7 +1,7 @@
 """Convolutions and products of 8-bit integers on tensor cores of any GPU since Ampere.
 
 A block computes results that follow one another, by some of their channels. Step by step, a tap and
-up to 128 channels at a time, threads ask for 16 bytes each of what the tap sees and of the filter,
+some channels at a time, threads ask for 16 bytes each of what the tap sees and of the filter,
 ``stages - 1`` steps ahead (cp.async); zeros outside of the image are stored. Warps load fragments
 of both, channels of the sum side by side, and multiply them (mma.sync). Results leave through
 shared memory, as those of :mod:`~tilewright.topi.sketches.box_products`.
@@ -16,7 +16,6 @@ from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_products import copy, over_threads, step_of
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.box_tiles import WarpProductTile
-from tilewright.topi.pieces.step_sums import steps
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
@@ -49,7 +48,11 @@ def schedule_byte_products(d: BoxDeclaration, tile: WarpProductTile) -> Schedule
     sums = s[d.sum]
     sums.set_scope("fragment")
     sums.compute_at(s[results], warp)
-    at, k = steps(sums, d)
+    depth = min(tile.depth, step_of(d))
+    *taken, c = sums.op.reduce_axis
+    c, k = sums.split(c, factor=depth)
+    sums.reorder(*taken, c, k)
+    at = sums.fuse(*taken, c)
     *_, n, y, x, f = sums.op.axis
     sums.align_bounds(n, tile.of_groups[0])
     sums.align_bounds(f, tile.own)
@@ -75,7 +78,7 @@ def schedule_byte_products(d: BoxDeclaration, tile: WarpProductTile) -> Schedule
         stage = s[shared]
         stage.compute_at(sums, at)
         stage.align_bounds(stage.op.axis[rows], extent)
-        _copy(stage, tile, width or step_of(d))
+        _copy(stage, tile, width or depth)
     return s
 
 
