@@ -18,6 +18,7 @@ from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
+from tilewright.graph.passes.single_pixels import single_pixels
 from tilewright.graph.passes.sink_reshapes import sink_thin_reshapes
 from tilewright.graph.passes.turn_weights import turn_weights
 from tilewright.graph.passes.windows_apart import windows_apart
@@ -304,6 +305,24 @@ def test_weights_are_turned_in_place_of_images(axes, along):
     assert {n.operator for n in made.nodes} == {"reshape", "gemm"}
     given = {"x": rng.standard_normal(x.shape).astype("float32")}
     wanted = run(own_outputs(graph), **given)["y"]
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize(("rows", "columns", "left"), [(9, 17, "conv2d"), (3, 17, "gemm")])
+def test_products_of_rows_by_known_weights_are_convolutions_of_single_pixels(
+    along, rows, columns, left
+):
+    rng = np.random.default_rng(0)
+    x, r = Input("x", (rows, 20), "float32"), Input("r", (rows, columns), "float32")
+    w = rng.standard_normal((columns, 20) if along else (20, columns)).astype("float32")
+    b = Constant(rng.standard_normal(columns).astype("float32"))
+    values = {"transpose_b": along, "epilogue": ("bias", "residual", "relu")}
+    graph = Graph("g", (x, r), {"y": Node("gemm", (x, Constant(w), b, r), values)})
+    made = check(single_pixels(graph))
+    assert [n.operator for n in made.nodes if n.operator != "reshape"] == [left]
+    given = {i.name: rng.standard_normal(i.shape).astype("float32") for i in (x, r)}
+    wanted = np.maximum(given["x"] @ (w.T if along else w) + b.array + given["r"], 0)
     assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
 
 

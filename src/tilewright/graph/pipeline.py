@@ -21,6 +21,7 @@ from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.quantize_products import Quantization, quantize_products
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
+from tilewright.graph.passes.single_pixels import single_pixels
 from tilewright.graph.passes.sink_reshapes import (
     sink_reshapes,
     sink_reshapes_of_sums,
@@ -90,8 +91,19 @@ def passes(
     attention = (find_attention(target, dtype),) if whole and target is not None else ()
     first = (PASSES[0], *attention, *PASSES[1:begin], *bytes_, *PASSES[begin:at])
     on_cpu = target is not None and target.kind == "llvm"
+    pixels = (single_pixels,) if on_cpu else ()
     fewer = (allow_precision(precision),) if precision and on_cpu else ()
-    return (*first, *narrow, *layout, *fewer, *before, PASSES[at], *after, *PASSES[at + 1 :])
+    return (
+        *first,
+        *narrow,
+        *layout,
+        *pixels,
+        *fewer,
+        *before,
+        PASSES[at],
+        *after,
+        *PASSES[at + 1 :],
+    )
 
 
 def prepared(graph: Graph) -> Graph:
