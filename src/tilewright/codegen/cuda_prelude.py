@@ -59,7 +59,8 @@ _FETCH = """static __device__ __forceinline__ void fetch_ahead(const void* p, un
   const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
   const unsigned first = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
   asm volatile("griddepcontrol.launch_dependents;");
-  for (unsigned i = block * threads + first; i < lines; i += threads * gridDim.x * gridDim.y * gridDim.z)
+  const unsigned all = threads * gridDim.x * gridDim.y * gridDim.z;
+  for (unsigned i = block * threads + first; i < lines; i += all)
     asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)p + i * 128ull));
 #endif
 }"""
