@@ -394,9 +394,10 @@ class StageNest:
                     "Prefetch at an axis inside of which it is read and not computed",
                     mark.where,
                 )
-        read = (*(value for _, value in (*self.conditions, *self.parts)), *self.body)
+        parts = (*self.conditions, *self.parts)
+        read = (*(value for _, value in parts), *self.body)
         hints = [
-            prefetch_hint(read, self._kept(tensor), self._var(leaf), offset, start)
+            prefetch_hint(read, self._kept(tensor), self._var(leaf), offset, start, parts)
             for tensor, offset in mark.prefetches
         ]
         return seq(*hints, body)
