@@ -21,7 +21,15 @@ from tilewright.topi.gpu.box_products import BARRIERS, MOST
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import up
-from tilewright.topi.nn.tap_gradients import FILTERS, box_of_rows, channels_of, filled, is_thin, reach, taps_of
+from tilewright.topi.nn.tap_gradients import (
+    FILTERS,
+    box_of_rows,
+    channels_of,
+    filled,
+    is_thin,
+    reach,
+    taps_of,
+)
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
@@ -41,8 +49,10 @@ def conv_of(p: Problem) -> Conv | None:
     """The gradient that such tiles compute in place of a problem's; None where there is none."""
     if not isinstance(p, Conv) or p.pass_ != "wgrad" or not p.channels_last or p.is_depthwise:
         return None
-    allowed = p.precision in ("tf32", "tf32x3") if p.dtype == "float32" else (
-        p.dtype in ("float16", "bfloat16")
+    allowed = (
+        p.precision in ("tf32", "tf32x3")
+        if p.dtype == "float32"
+        else (p.dtype in ("float16", "bfloat16"))
     )
     if not allowed or p.accumulate != "float32" or max(p.stride) > MOST_STEP or sees_nothing(p):
         return None

@@ -59,7 +59,9 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     filters = of.taps * of.phases * channels * deep * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
-        if any(n >= 2 * max(e, least) for n, e, least in zip(box, of.extents, (1, 1, 8), strict=True)):
+        if any(
+            n >= 2 * max(e, least) for n, e, least in zip(box, of.extents, (1, 1, 8), strict=True)
+        ):
             continue
         if not 16 <= math.prod(box) <= 256:
             continue
