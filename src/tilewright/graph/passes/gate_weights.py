@@ -12,6 +12,8 @@ from tilewright.topi.operators.convolution import Convolution
 #: How many times as many pixels as output channels an image has at least. With fewer, products of
 #: boxes by weights that all images share are faster than one product for each image.
 _MORE = 64
+#: What a product has of a convolution.
+_KEPT = frozenset({"epilogue", "accumulate", "precision", "deterministic", "out_dtype"})
 
 
 def gate_weights(graph: Graph) -> Graph:
@@ -27,7 +29,7 @@ def gate_weights(graph: Graph) -> Graph:
       %0 = reshape(x, newshape=(2, 3136, 96))  # float16[2x3136x96]
       %1 = reshape(g, newshape=(2, 1, 96))  # float16[2x1x96]
       %2 = multiply(%1, w: float16[1x24x96])  # float16[2x24x96]
-      %3 = gemm(%0, %2, transpose_b=True, epilogue=())  # float16[2x3136x24]
+      %3 = gemm(%0, %2, transpose_b=True)  # float16[2x3136x24]
       y = reshape(%3, newshape=(2, 56, 56, 24))  # float16[2x56x56x24]
 
     On GPUs, of images with channels last: squeeze-and-excite reads and writes an image once more
@@ -66,10 +68,11 @@ def _gated(node: Node, uses: dict[Value, int]) -> Value | None:
         cast(reshape(w, (1, out, channels)), gate.dtype),
     )  # fmt: skip
     matrices = (count, pixels, out)
+    kept = {name: value for name, value in node.attributes.items() if name in _KEPT}
     y = build(
         "gemm", reshape(image, (count, pixels, channels)), cast(weights, w.dtype),
         *(m if m.rank == 1 else reshape(m, matrices) for m in more),
-        name=node.name, transpose_b=True, epilogue=node.attributes.get("epilogue", ()),
+        name=node.name, transpose_b=True, **kept,
     )  # fmt: skip
     return reshape(y, node.shape)
 
