@@ -106,12 +106,12 @@ def attention_group_tiles(p: Attention, target: Target) -> list[AttentionGroupTi
         if shared > H200.block_shared - RESERVED or held - _SPARED > most:
             continue
         blocks = p.batch * p.heads * -(-p.rows // (GROUP_ROWS * groups))
-        room = min(
+        resident = min(
             H200.shared // (shared + RESERVED), REGISTERS // (128 * groups * min(held, most))
         )
-        room = min(max(1, room), -(-blocks // H200.sms))
-        rounds = -(-blocks // (H200.sms * room))
+        resident = min(max(1, resident), -(-blocks // H200.sms))
+        rounds = -(-blocks // (H200.sms * resident))
         work = groups * steps * (step + _STEP)
-        cost = rounds * room * work * (1 + _LATE / (4 * groups * room))
+        cost = rounds * resident * work * (1 + _LATE / (4 * groups * resident))
         found.append((cost, AttentionGroupTile(groups, step, stages)))
     return [tile for _, tile in sorted(found, key=lambda x: x[0])]
