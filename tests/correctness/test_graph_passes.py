@@ -477,12 +477,12 @@ def test_every_second_of_two_rows_of_products_is_taken_twice():
     assert relative(run(own_outputs(lifted), x=value)["y"], wanted) < 1e-6
 
 
-def gated(size: int = 40, out: int = 8, wide: bool = False, **more) -> Graph:
+def gated(size: int = 40, out: int = 8, wide: bool = False, count: int = 2, **more) -> Graph:
     """An image whose channels are scaled before a product of its pixels."""
     rng = np.random.default_rng(0)
     kind = more.pop("dtype", "float32")
-    x, g = Input("x", (2, size, size, 16), kind), Input("g", (2, 1, 1, 16), kind)
-    r = Input("r", (2, size, size, out), kind)
+    x, g = Input("x", (count, size, size, 16), kind), Input("g", (count, 1, 1, 16), kind)
+    r = Input("r", (count, size, size, out), kind)
     w = Constant((rng.standard_normal((out, 1, 1, 16)) / 4).astype(kind), "w")
     image, factors = (Node("cast", (v,), {"dtype": "float32"}) if wide else v for v in (x, g))
     scaled = Node("multiply", (factors, image))
@@ -496,12 +496,13 @@ def gated(size: int = 40, out: int = 8, wide: bool = False, **more) -> Graph:
 @pytest.mark.parametrize(
     ("dtype", "wide"), [("float32", False), ("float16", False), ("float16", True)]
 )
-def test_channels_of_a_large_image_are_scaled_in_the_weights(dtype, wide):
-    graph = gated(dtype=dtype, wide=wide)
+@pytest.mark.parametrize("count", [1, 2])
+def test_channels_of_a_large_image_are_scaled_in_the_weights(dtype, wide, count):
+    graph = gated(dtype=dtype, wide=wide, count=count)
     made = check(gate_weights(graph))
     assert [n.operator for n in made.nodes].count("gemm") == 1
-    assert all(n.operator == "reshape" for n in made.nodes if n.shape == (2, 40, 40, 8))
-    assert max(n.shape[1] for n in made.nodes if n.operator == "multiply") == 8
+    assert all(n.operator == "reshape" for n in made.nodes if n.shape == (count, 40, 40, 8))
+    assert [n.shape[1:] for n in made.nodes if n.operator == "multiply"] == [(8, 16)]
     rng = np.random.default_rng(1)
     given = {v.name: rng.standard_normal(v.shape).astype(dtype) for v in graph.inputs}
     wanted = run(own_outputs(graph), **given)["y"]

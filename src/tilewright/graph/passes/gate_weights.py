@@ -67,10 +67,12 @@ def _gated(node: Node, uses: dict[Value, int]) -> Value | None:
         "multiply", reshape(gate, (count, 1, channels)),
         cast(reshape(w, (1, out, channels)), gate.dtype),
     )  # fmt: skip
-    matrices = (count, pixels, out)
+    batch = (count,) if count > 1 else ()
+    matrices = (*batch, pixels, out)
     kept = {name: value for name, value in node.attributes.items() if name in _KEPT}
     y = build(
-        "gemm", reshape(image, (count, pixels, channels)), cast(weights, w.dtype),
+        "gemm", reshape(image, (*batch, pixels, channels)),
+        reshape(cast(weights, w.dtype), (*batch, out, channels)),
         *(m if m.rank == 1 else reshape(m, matrices) for m in more),
         name=node.name, transpose_b=True, **kept,
     )  # fmt: skip
