@@ -11,6 +11,7 @@ from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.find_attention import find_attention
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
+from tilewright.graph.passes.gate_weights import gate_weights
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
@@ -59,6 +60,7 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
 
 #: Of GPUs, before what makes programs, and behind it.
 BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    gate_weights,  # images are not scaled by a program of its own
     windows_apart,  # what moves images into patches is a program
     split_sums,  # columns first, which blocks share
     recompute,  # what is cheap is not worth its bytes in memory
