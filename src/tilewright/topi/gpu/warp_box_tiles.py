@@ -15,7 +15,7 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_products import BARRIERS, Sizes, best_of, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy
 from tilewright.topi.gpu.whole_boxes import best_whole
-from tilewright.topi.nn.box_copies import of_a_group, sliced
+from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.tap_tiles import WarpBoxTile
@@ -26,21 +26,29 @@ _PRODUCT, _MOVED = 6.06, 128
 #: Microseconds until a block has its first box, and of a box by itself; the power by which what
 #: overlaps adds up.
 _BEGIN, _BOX, _POWER = 2.5, 0.6, 2.0
+#: Channels of a warp, and of a result that has few.
+_OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
 _OTHERS = 56
 
 
-def suits_slices(problem: Problem) -> bool:
-    """Whether a problem has groups of which a row of shared memory has several."""
+def suits_narrow(problem: Problem) -> bool:
+    """Whether results have few channels of a group, of which a row of shared memory has several or
+    which are all that there are."""
     p = suited(problem)
-    if p is None or sliced(p) == 1 or p.dtype not in ("float16", "bfloat16"):
+    if p is None or p.pass_ == "wgrad" or p.dtype not in ("float16", "bfloat16"):
         return False
-    return isinstance(problem, Conv) and problem.rank == 2 and bool(_tiles(problem))
+    if not isinstance(problem, Conv) or problem.rank != 2 or problem != by_pixels(problem):
+        return False
+    few = p.groups == 1 and p.result_channels <= _FEW
+    few = few and (problem.pass_ == "dgrad" or p.channels == problem.channels)
+    narrow = sliced(p) > 1 or few
+    return narrow and bool(_tiles(problem))
 
 
 def suits_warps(problem: Problem) -> bool:
     """Whether warps are predicted to be faster than warpgroups."""
-    return suits_slices(problem) and min(_tiles(problem).values()) < best_whole(problem)
+    return suits_narrow(problem) and min(_tiles(problem).values()) < best_whole(problem)
 
 
 def warp_box_tiles(problem: Problem, target: Target) -> list[WarpBoxTile]:
@@ -55,7 +63,8 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     assert p is not None
     of, found = Sizes.of(p, problem.result_dtype), dict[WarpBoxTile, float]()
     slices, wide, (deep, made) = sliced(p), p.result_channels, of_a_group(p)
-    channels = slices * made
+    channels = slices * made if slices > 1 else next(n for n in _OWN if n >= wide)
+    deep = widths(p.dtype).filled(deep)
     filters = of.taps * of.phases * channels * deep * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
@@ -68,17 +77,16 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
         if max(seen) > LARGEST or brought % ALIGN:
             continue
         boxes = of.boxes(box)
-        others = wide // channels
-        for own, parts, stages in product((16, 32), (1, 2, 4), (2, 3)):
+        others = -(-wide // channels)
+        for own, parts, stages in product(_OWN, (1, 2, 4, 8), (2, 3)):
             tile = WarpBoxTile(*box, channels, own, parts, stages)
             pixels = math.prod(tile.of_groups)
-            if made % own or math.prod(box) < 16 * parts or pixels % 16 or tile.groups > 16:
+            if channels % own or (slices > 1 and (own == 8 or made % own)) or math.prod(box) < 16 * parts or pixels % 16 or tile.groups > 16:
                 continue
             if tile.of_groups[2] < 8 or (tile.of_groups[1] < 2 and tile.of_groups[2] < 16):
                 continue
             sums = pixels * own * of.phases // WARP
-            taps = of.taps * of.phases * own * deep // (2 * WARP)
-            registers = sums + min(taps, 72) + 8 + _OTHERS
+            registers = sums + own // 4 * of.phases + 8 + _OTHERS
             staged = 2 * math.prod(box) * of.phases * (channels + 8)
             shared = stages * brought + filters + staged + BARRIERS
             resident = occupancy(MACHINE, tile.groups, min(255, registers), shared)
@@ -89,7 +97,7 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             turns = -(-blocks // (MACHINE.sms * resident)) * each
             busy = min(resident, -(-blocks // MACHINE.sms))
             products = pixels // 16 * (own // 8) * (deep // 16) * of.taps * of.phases
-            loads = pixels // 16 * (deep // 16) * of.taps * of.phases
+            loads = pixels // 16 * (deep // 16) * of.taps
             conflicts = 2 if of.phases == 1 and p.stride[1] > 1 else 1
             warps = tile.groups
             cycles = (

@@ -9,7 +9,8 @@ are small, an instruction of a warp has fewer channels of other groups than one 
 
 from __future__ import annotations
 
-from tilewright import te
+import math
+
 from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
@@ -26,6 +27,8 @@ _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
     "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16),
     "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16),
 }
+#: Products of a warp up to which the loops over taps are written out.
+_UNROLLED = 512
 
 
 def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
@@ -48,19 +51,23 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     phase, (*pixel, f) = axes_of(sums.op.axis, d)
     for axis, extent in zip((*pixel, f), (*tile.of_groups, tile.own_channels), strict=True):
         sums.align_bounds(axis, extent)
+    products = math.prod(tile.of_groups) * tile.own // 128
+    products *= math.prod(extent_of(x) for x in (*phase, *sums.op.reduce_axis)) // 16
     *tap, c = sums.op.reduce_axis
     c, deep = sums.split(c, factor=16)
     whole, extents, inner = innermost(sums, pixel, tile.of_groups)
     whole, _, pairs = innermost(sums, whole, extents, 2)
     f, column = sums.split(f, factor=8)
-    sums.reorder(*whole, *tap, c, *phase, f, *pairs, *inner, column, deep)
-    sums.unroll(*whole, *tap, c, *phase, f)
+    sums.reorder(*tap, c, *whole, *phase, f, *pairs, *inner, column, deep)
+    sums.unroll(*whole, *phase, f)
+    if products <= _UNROLLED:
+        sums.unroll(*tap, c)
     multiply, load_pixels = _INSTRUCTIONS[d.problem.dtype]
     sums.tensorize(pairs[0], multiply)
 
     stage = s[pixels]
     stage.set_scope("fragment")
-    stage.compute_at(sums, c)
+    stage.compute_at(sums, whole[-1])
     *others, n, y, x, r, t, k = stage.op.axis
     others = [*others, r, t]
     k, eight = stage.split(k, factor=8)
@@ -72,10 +79,10 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage.tensorize(pairs[0], load_pixels)
 
     stage = s[taps]
-    stage.compute_at(s[results], warp)
-    *others, c = stage.op.axis
-    c, pair = stage.split(c, factor=2)
-    stage.unroll(*others, c)
+    stage.compute_at(sums, c)
+    *others, k = stage.op.axis
+    k, pair = stage.split(k, factor=2)
+    stage.unroll(*others, k)
     stage.vectorize(pair)
     stage = s[filters]
     stage.compute_at(out, block)
