@@ -86,7 +86,11 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage.vectorize(pair)
     stage = s[filters]
     stage.compute_at(out, block)
-    over_threads(stage, stage.fuse(*stage.op.axis), tile)
+    *others, c = stage.op.axis
+    own = d.problem.channels // d.problem.groups if d.problem.pass_ == "forward" else 1
+    c, lane = stage.split(c, factor=math.gcd(own, 8))  # neighbours in the filter, too
+    over_threads(stage, stage.fuse(*others, c), tile)
+    stage.vectorize(lane)
     row = extent_of(boxes.op.axis[-1])
     load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
     return s
