@@ -12,6 +12,7 @@ import functools
 import math
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeVar
 
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
@@ -90,6 +91,8 @@ _KINDS = {
 }  # fmt: skip
 #: How many tiles are worth trying.
 MOST = 40
+
+_Tile = TypeVar("_Tile")
 
 
 def convolution_of(p: Problem) -> Conv | None:
@@ -182,7 +185,8 @@ def has_windows(problem: Problem) -> bool:
     return min(window.grid) > 1 and max(taps) <= OFFSET and not window.limits(w.image)
 
 
-def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
+def best_of(found: dict[_Tile, float]) -> list[_Tile]:
+    """Tiles worth trying, the best guess first."""
     return sorted(found, key=lambda tile: found[tile])[:MOST]
 
 

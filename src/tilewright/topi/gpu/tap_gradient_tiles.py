@@ -17,11 +17,20 @@ from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_gradient_tiles import best_gradient, suits_gradient
-from tilewright.topi.gpu.box_products import BARRIERS, MOST
+from tilewright.topi.gpu.box_products import BARRIERS, best_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import up
-from tilewright.topi.nn.tap_gradients import FILTERS, box_of_rows, channels_of, filled, is_thin, reach, rows_of, taps_of
+from tilewright.topi.nn.tap_gradients import (
+    FILTERS,
+    box_of_rows,
+    channels_of,
+    filled,
+    is_thin,
+    reach,
+    rows_of,
+    taps_of,
+)
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
@@ -51,8 +60,10 @@ def conv_of(p: Problem) -> Conv | None:
     """The gradient that such tiles compute in place of a problem's; None where there is none."""
     if not isinstance(p, Conv) or p.pass_ != "wgrad" or not p.channels_last or p.is_depthwise:
         return None
-    allowed = p.precision in ("tf32", "tf32x3") if p.dtype == "float32" else (
-        p.dtype in ("float16", "bfloat16")
+    allowed = (
+        p.precision in ("tf32", "tf32x3")
+        if p.dtype == "float32"
+        else (p.dtype in ("float16", "bfloat16"))
     )
     if not allowed or p.accumulate != "float32" or max(p.stride) > MOST_STEP or sees_nothing(p):
         return None
@@ -74,8 +85,7 @@ def suits_taps(p: Problem) -> bool:
 
 def tap_gradient_tiles(p: Problem, target: Target) -> list[TapGradientTile]:
     """For :func:`~tilewright.topi.sketches.tap_gradient.schedule_tap_gradient`."""
-    found = shared_taps(p)
-    return sorted(found, key=lambda tile: found[tile])[:MOST]
+    return best_of(shared_taps(p))
 
 
 @functools.lru_cache(maxsize=64)
@@ -184,13 +194,14 @@ def _times(
 
     steps, warps, taps = tile.pixels // deep, tile.warps, rows * columns
     products = steps * taps * left * right * (3 if apart else 1)
+    shared_rows: float = rows
     if size == 4:  # what rows of taps share is loaded once; short rows conflict in banks
         step = p.stride[0]
         loaded = sum(tile.rows + len(range(k, rows, step)) - 1 for k in range(min(step, rows)))
-        taps = loaded / tile.rows * columns if tile.rows > 1 else taps
+        shared_rows = loaded / tile.rows if tile.rows > 1 else rows
         left *= 1 + (row[0] < _LINE)
         right *= 1 + (row[1] < _LINE and not thin)
-    words = steps * (4 * left + taps * 2 * right)
+    words = steps * (4 * left + shared_rows * columns * 2 * right)
     loads = words if size == 4 else words / 4
     busy = (
         (warps * products * _PRODUCT[size] / SCHEDULERS) ** _POWER

@@ -68,7 +68,8 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     filters = of.taps * of.phases * channels * deep * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
-        if any(n >= 2 * max(e, least) for n, e, least in zip(box, of.extents, (1, 1, 8), strict=True)):
+        least = zip(box, of.extents, (1, 1, 8), strict=True)
+        if any(n >= 2 * max(e, few) for n, e, few in least):
             continue
         if not 16 <= math.prod(box) <= 256:
             continue
@@ -81,9 +82,12 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
         for own, parts, stages in product(_OWN, (1, 2, 4, 8), (2, 3)):
             tile = WarpBoxTile(*box, channels, own, parts, stages)
             pixels = math.prod(tile.of_groups)
-            if channels % own or (slices > 1 and (own == 8 or made % own)) or math.prod(box) < 16 * parts or pixels % 16 or tile.groups > 16:
+            if channels % own or (slices > 1 and (own == 8 or made % own)) or tile.groups > 16:
                 continue
-            if tile.of_groups[2] < 8 or (tile.of_groups[1] < 2 and tile.of_groups[2] < 16):
+            if math.prod(box) < 16 * parts or pixels % 16:
+                continue
+            _, high, across = tile.of_groups
+            if across < 8 or (high < 2 and across < 16):
                 continue
             sums = pixels * own * of.phases // WARP
             registers = sums + own // 4 * of.phases + 8 + _OTHERS

@@ -12,7 +12,7 @@ from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_tiles import BoxProductTile, BoxTile
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.
@@ -59,7 +59,7 @@ def step_of(d: BoxDeclaration) -> int:
 
 
 def by_groups(
-    stage: Stage, tile: BoxProductTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
+    stage: Stage, tile: BoxTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
     c: IterVar, pairs: bool,
 ) -> IterVar:  # fmt: skip
     """Divide the results of a block among its warpgroups, of which the loop is returned; with
@@ -93,7 +93,7 @@ def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
         stage.vectorize(lane)
 
 
-def over_threads(stage: Stage, axis: IterVar, tile: BoxProductTile) -> IterVar:
+def over_threads(stage: Stage, axis: IterVar, tile: BoxTile) -> IterVar:
     """Divide a loop among the threads of the groups of a tile; returns the loop that is left."""
     turn, thread = stage.split(axis, factor=tile.groups * tile.lanes)
     group, thread = stage.split(thread, factor=tile.lanes)

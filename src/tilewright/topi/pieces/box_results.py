@@ -11,7 +11,7 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import by_groups, load, over_threads
-from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_tiles import BoxTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -33,7 +33,7 @@ def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
 def store(
     out: Stage,
     d: BoxDeclaration,
-    tile: BoxProductTile,
+    tile: BoxTile,
     one_by_one: bool = False,
     alike: bool = True,
 ) -> tuple[IterVar, IterVar]:
@@ -91,22 +91,20 @@ def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:
     sums.vectorize(sums.op.axis[-1])
 
 
-def parted(d: BoxDeclaration, tile: BoxProductTile) -> tuple[Tensor, ...]:
+def parted(d: BoxDeclaration, tile: BoxTile) -> tuple[Tensor, ...]:
     """What TMA brings of what is added to results: all of it where a tile has whole rows of it."""
     rows = (extent_of(t.op.axis[-1]) for t in d.added)
     return d.added if all(tile.channels % row == 0 for row in rows) else ()
 
 
-def bring_added(
-    added: Stage, tile: BoxProductTile, block: IterVar, out: Stage, stages: int
-) -> None:
+def bring_added(added: Stage, tile: BoxTile, block: IterVar, out: Stage, stages: int) -> None:
     """What is added to results, in shared memory before it is needed, a box of it ahead."""
     added.set_scope("shared")
     _, *pixel, c = added.op.axis
     load(added, out, block, 1, (*_extents(tile, len(pixel)), extent_of(c)), stages)
 
 
-def share(numbers: Stage, tile: BoxProductTile, block: IterVar, out: Stage) -> None:
+def share(numbers: Stage, tile: BoxTile, block: IterVar, out: Stage) -> None:
     """What is the same for a channel, computed once for a block."""
     numbers.set_scope("shared")
     numbers.compute_at(out, block)
@@ -114,7 +112,7 @@ def share(numbers: Stage, tile: BoxProductTile, block: IterVar, out: Stage) -> N
 
 
 def stage_results(
-    staged: Stage, d: BoxDeclaration, tile: BoxProductTile, block: IterVar, out: Stage
+    staged: Stage, d: BoxDeclaration, tile: BoxTile, block: IterVar, out: Stage
 ) -> IterVar:
     """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
     staged.compute_at(out, block)
@@ -131,7 +129,7 @@ def stage_results(
     return by_groups(staged, tile, phase, (n, h, w), c, _wide(d) % 2 == 0)
 
 
-def _extents(tile: BoxProductTile, rank: int) -> tuple[int, ...]:
+def _extents(tile: BoxTile, rank: int) -> tuple[int, ...]:
     """Those of a tile along the dimensions that results have but channels."""
     images, rows, columns = tile.box
     return {3: (images, rows, columns), 2: (images, columns), 1: (images,)}[rank]

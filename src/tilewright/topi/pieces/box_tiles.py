@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Protocol
 
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.parameters import later
@@ -22,6 +23,30 @@ def columns_of(channels: int, kind: str = "float16") -> int:
     return next(
         n for n in range(min(channels, 256), 0, -1) if channels % n == 0 and has_columns(n, kind)
     )
+
+
+class BoxTile(Protocol):
+    """What tiles of results have in common that groups of threads share: a box of results by some
+    of their channels, ``boxes`` of them one after the other."""
+
+    @property
+    def images(self) -> int: ...
+    @property
+    def channels(self) -> int: ...
+    @property
+    def boxes(self) -> int: ...
+    @property
+    def turned(self) -> int: ...
+    @property
+    def box(self) -> tuple[int, int, int]: ...
+    @property
+    def groups(self) -> int: ...
+    @property
+    def lanes(self) -> int: ...
+    @property
+    def of_groups(self) -> tuple[int, int, int]: ...
+    @property
+    def own_channels(self) -> int: ...
 
 
 @dataclass(frozen=True)

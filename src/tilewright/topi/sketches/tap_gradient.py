@@ -101,9 +101,7 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     return s
 
 
-def bring_rows(
-    stage: Stage, sums: Stage, at: IterVar, p: Conv, tile: TapGradientTile
-) -> None:
+def bring_rows(stage: Stage, sums: Stage, at: IterVar, p: Conv, tile: TapGradientTile) -> None:
     """Copy rows of few channels as they lie."""
     stage.compute_at(sums, at)
     box = box_of_rows(p, tile)
