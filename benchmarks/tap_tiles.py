@@ -1,37 +1,43 @@
 """Tiles of gradients by the filter whose taps share boxes, on weak layers: what each takes."""
-import json, math, os, statistics, sys, time
+import json, math, os, random, statistics, sys, time
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 sys.path.insert(0, os.path.dirname(__file__))
 import gpu_dense as g
 import tilewright
-from tilewright.topi.gpu import tap_gradient_tiles as T
+from tilewright.target.target import Target
+from tilewright.topi.gpu import tap_gradient_tiles as T, warp_box_tiles as B
 from tilewright.topi.templates import TEMPLATES
 
-X3 = [0, 1, 3, 6, 9, 13, 15, 17, 22]
+X3 = [0, 1, 3, 6, 9, 11, 13, 15, 17, 21]
+TF = [1, 4, 5, 6, 8, 9, 11, 13, 15, 16, 17, 21]
 def problems():
-    for name, dt, pick in (("groups", "float16", None), ("few", "float16", None), ("resnet", "tf32", None), ("resnet", "tf32x3", X3), ("resnet", "float16", [1, 9])):
+    for name, ps, dt, pick in (("few", "dgrad", "float16", None), ("groups", "dgrad", "float16", None), ("groups", "forward", "float16", None), ("few", "forward", "float16", None), ("resnet", "wgrad", "tf32x3", [0, 1, 3, 6, 9, 11, 13, 16, 17, 21, 22]), ("resnet", "wgrad", "tf32", None), ("few", "wgrad", "float16", None)):
         for k, l in enumerate(g.LAYERS[name]):
             if pick is None or k in pick:
-                yield g.problem(l, "wgrad", 64, dt)
+                yield g.problem(l, ps, 64, dt)
+
+def costs_of(p):
+    if p.pass_ == "wgrad":
+        return T._tiles(p)
+    return B._tiles(p) if B.suits_narrow(p) else {}
 
 def some(p, count):
-    f = T._tiles(p)
+    f = costs_of(p)
     s = sorted(f, key=f.get)
+    if not s: return [], f
     best = f[s[0]]
-    out, seen = s[:2], set()
-    for key in (lambda t: (t.own, t.warps_m, t.warps_n, t.warps_r, t.warps_t), lambda t: (t.box, t.stages), lambda t: (t.filters, t.channels, t.splits)):
-        seen = {key(t) for t in out}
-        n = 0
-        for t in s:
-            if f[t] > 1.5 * best: break
-            if key(t) not in seen and n < count // 3:
-                seen.add(key(t)); out.append(t); n += 1
+    near = [x for x in s if f[x] < (2.0 if p.dtype == "float32" else 1.6) * best]
+    random.seed(str(p))
+    count = count if p.pass_ != "wgrad" else 3 if p.dtype == "float32" else 5
+    out = s[:2] + random.sample(near, min(len(near), count))
     return list(dict.fromkeys(out)), f
 
 def build(job):
     p, t = job
-    template = TEMPLATES["gpu.tap_gradient"]
+    template = TEMPLATES["gpu.tap_gradient" if p.pass_ == "wgrad" else "gpu.warp_boxes"]
+    if isinstance(t, tuple):
+        template, t = TEMPLATES[t[0]], t[1]
     d = template.declare(p, t)
     try:
         k = tilewright.build(template.schedule(d, t), d.args, g.TARGET)
@@ -43,7 +49,12 @@ def build(job):
 def main():
     start, limit, count = time.time(), float(sys.argv[1]), int(sys.argv[2])
     jobs = [(p, t) for p in problems() for t in some(p, count)[0]]
-    costs = {p: T._tiles(p) for p, _ in jobs}
+    costs = {p: dict(costs_of(p)) for p in problems()}
+    for p in list(costs):
+        for name in ("gpu.box_gradient", "gpu.whole_boxes", "gpu.box_products"):
+            if p.dtype == "float16" and TEMPLATES[name].fits(p, Target.parse(g.TARGET)) and p.dtype == "float16":
+                old = (name, TEMPLATES[name].candidates(p, Target.parse(g.TARGET))[0])
+                jobs.append((p, old)); costs[p][old] = 0; break
     done = {}
     pool = ProcessPoolExecutor(mp_context=get_context("spawn"))
     futures = {pool.submit(build, j): j for j in jobs}
@@ -54,9 +65,11 @@ def main():
     except TimeoutError:
         pass
     for x in futures: x.cancel()
+    for worker in list(pool._processes.values()): worker.kill()
     print(len(done), "of", len(jobs), "built after", round(time.time() - start))
     import torch
     torch.backends.cudnn.allow_tf32 = False
+    torch.backends.cudnn.benchmark = False
     rows = []
     last = None
     for j in done:
@@ -69,7 +82,7 @@ def main():
         for t in [t for q, t in done if q == p]:
             if time.time() - start > limit - 8: break
             info = done[p, t]
-            if isinstance(info, str): rows.append((p.short, str(t), costs[p][t], info)); continue
+            if isinstance(info, str): rows.append((p.pass_ + p.short + p.precision, str(t), costs[p][t], info)); continue
             k = build((p, t))
             if k is None: continue
             given.results[0].fill_(math.nan)
@@ -77,17 +90,25 @@ def main():
                 given.ours(k, 0)
                 torch.cuda.synchronize()
             except Exception as e:
-                rows.append((p.short, str(t), costs[p][t], f"run {e}"[:150])); continue
+                rows.append((p.pass_ + p.short + p.precision, str(t), costs[p][t], f"run {e}"[:150])); continue
             err = float((given.results[0].float() - own).norm() / own.norm())
             batch = g.of_graph(lambda n, k=k: given.ours(k, n), given.sets)
             us = statistics.median(batch(1) * 1e6 for _ in range(5))
             found.append((us, t, err, info))
-            rows.append((p.short, str(t), costs[p][t], us, err, info))
+            rows.append((p.pass_ + p.short + p.precision, str(t), costs[p][t], us, err, info))
+        if p.precision == "tf32x3" and time.time() - start < limit - 15:
+            torch.backends.cudnn.benchmark = True
+            peers = []
+            for last in (False, True):
+                batch = g.of_graph(given.theirs(last), given.sets)
+                peers.append(min(batch(1) * 1e6 for _ in range(3)))
+            torch.backends.cudnn.benchmark = False
+            print("PyTorch", peers)
         del given
         found.sort(key=lambda x: x[0])
-        print(p.short, p.dtype, p.precision)
-        for us, t, err, info in found[:3] + [x for x in found[3:] if x[2] > 3e-3]:
-            print(f"   {us:7.1f} guess {costs[p][t]:6.1f} err {err:.1e} spills,regs {info} {[getattr(t, n) for n in t.__dataclass_fields__]}")
+        print(p.pass_, p.short, p.dtype, p.precision)
+        for us, t, err, info in found[:3] + [x for x in found[3:] if x[2] > 3e-3 or isinstance(x[1], tuple)]:
+            print(f"   {us:7.1f} guess {costs[p][t]:6.1f} err {err:.1e} spills,regs {info} {t[0] if isinstance(t, tuple) else [getattr(t, n) for n in t.__dataclass_fields__]}")
     out = os.environ.get("OUT", "/tmp")
     json.dump(rows, open(f"{out}/tap_tiles.json", "w"))
     print("end", round(time.time() - start)); sys.stdout.flush(); os._exit(0)

@@ -86,10 +86,12 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage.vectorize(pair)
     stage = s[filters]
     stage.compute_at(out, block)
-    *others, c = stage.op.axis
-    own = d.problem.channels // d.problem.groups if d.problem.pass_ == "forward" else 1
-    c, lane = stage.split(c, factor=math.gcd(own, 8))  # neighbours in the filter, too
-    over_threads(stage, stage.fuse(*others, c), tile)
+    *others, f, c = stage.op.axis
+    forward = d.problem.pass_ == "forward"
+    outer, inner = (f, c) if forward else (c, f)  # neighbours in the filter, too
+    inner, lane = stage.split(inner, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
+    stage.reorder(*others, outer, inner, lane)
+    over_threads(stage, stage.fuse(*others, outer, inner), tile)
     stage.vectorize(lane)
     row = extent_of(boxes.op.axis[-1])
     load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
