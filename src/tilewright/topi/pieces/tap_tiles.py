@@ -69,6 +69,16 @@ class WarpBoxTile:
         return 0
 
     @property
+    def boxes_to(self) -> int:
+        """Blocks of a cluster that share boxes: there are no clusters."""
+        return 1
+
+    @property
+    def filters_to(self) -> int:
+        """Those that share filters."""
+        return 1
+
+    @property
     def lanes(self) -> int:
         """Threads of a group."""
         return WARP

@@ -16,7 +16,11 @@ from tilewright.topi.gpu import box_gradient_tiles as gradients
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import programs
 from tilewright.topi.gpu import tap_gradient_tiles as taps
-from tilewright.topi.gpu.attention_tiles import attention_mma_tiles
+from tilewright.topi.gpu.attention_tiles import (
+    attention_group_tiles,
+    attention_mma_tiles,
+    suits_groups,
+)
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
@@ -26,10 +30,12 @@ from tilewright.topi.nn.tap_gradients import declare_tap_gradient
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
+    AttentionGroupTile,
     AttentionMmaTile,
     AttentionTile,
     declare_mma,
     declare_vectors,
+    declare_wgmma,
 )
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
@@ -37,6 +43,7 @@ from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.attention import schedule_attention
 from tilewright.topi.sketches.attention_mma import schedule_attention_mma
+from tilewright.topi.sketches.attention_wgmma import schedule_attention_wgmma
 from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
@@ -104,6 +111,9 @@ SKETCHES = (
     Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
              gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=()),
+    Template("gpu.attention_groups", AttentionGroupTile, schedule_attention_wgmma, (), None, True,
+             attention_group_tiles, ("cuda", "sim"), shared=True, where=suits_groups,
+             arch="sm_90a", matrices=True, declares=declare_wgmma, operators=()),
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
              attention_mma_tiles, ("cuda", "sim"), shared=True, where=suits_attention, least=80,
              matrices=True, declares=declare_mma, operators=()),

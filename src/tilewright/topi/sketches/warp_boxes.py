@@ -88,10 +88,10 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage.compute_at(out, block)
     *others, f, c = stage.op.axis
     forward = d.problem.pass_ == "forward"
-    outer, inner = (f, c) if forward else (c, f)  # neighbours in the filter, too
-    inner, lane = stage.split(inner, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
-    stage.reorder(*others, outer, inner, lane)
-    over_threads(stage, stage.fuse(*others, outer, inner), tile)
+    far, near = (f, c) if forward else (c, f)  # neighbours in the filter, too
+    near, lane = stage.split(near, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
+    stage.reorder(*others, far, near, lane)
+    over_threads(stage, stage.fuse(*others, far, near), tile)
     stage.vectorize(lane)
     row = extent_of(boxes.op.axis[-1])
     load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
