@@ -21,15 +21,20 @@ from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.tap_tiles import WarpBoxTile
 from tilewright.topi.problem import Problem
 
-#: Cycles of a quarter of an SM for a product, and bytes of shared memory that an SM moves in one.
-_PRODUCT, _MOVED = 6.06, 128
-#: Microseconds until a block has its first box, and of a box by itself; the power by which what
-#: overlaps adds up.
-_BEGIN, _BOX, _POWER = 2.5, 0.6, 2.0
+#: Cycles of a quarter of an SM for a product, and by how much its instructions count; of an SM for
+#: a load of pixels and for a word of taps; and how often bytes count of what it moves in one.
+_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 8.0, 1.57, 2.0, 2.66, 128 / 0.4
+#: Microseconds until a block has its first box, for a vector of the filter that a thread copies
+#: before, and of a box by itself; the power by which what overlaps adds up.
+_BEGIN, _FILL, _BOX, _POWER = 4.0, 0.009, 0.15, 4.0
+#: How many times as long slices of 32 channels take, which few tiles were measured of.
+_DEEP = 1.2
 #: Channels of a warp, and of a result that has few.
 _OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
-_OTHERS = 56
+_OTHERS = 100
+#: Registers of taps that a compiler keeps at most.
+_KEPT = 36
 
 
 def suits_narrow(problem: Problem) -> bool:
@@ -61,10 +66,12 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
+    assert isinstance(problem, Conv)
     of, found = Sizes.of(p, problem.result_dtype), dict[WarpBoxTile, float]()
     slices, wide, (deep, made) = sliced(p), p.result_channels, of_a_group(p)
     channels = slices * made if slices > 1 else next(n for n in _OWN if n >= wide)
     deep = widths(p.dtype).filled(deep)
+    vector = math.gcd(problem.channels // problem.groups, 8)
     filters = of.taps * of.phases * channels * deep * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
@@ -90,11 +97,12 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             if across < 8 or (high < 2 and across < 16):
                 continue
             sums = pixels * own * of.phases // WARP
-            registers = sums + own // 4 * of.phases + 8 + _OTHERS
+            taps = of.taps * of.phases * own * deep // (2 * WARP)
+            registers = sums + min(taps, _KEPT) + _OTHERS
             staged = 2 * math.prod(box) * of.phases * (channels + 8)
             shared = stages * brought + filters + staged + BARRIERS
             resident = occupancy(MACHINE, tile.groups, min(255, registers), shared)
-            if sums > 128 or not resident:
+            if registers > 255 or not resident:
                 continue
             each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
             blocks = -(-boxes // each) * others
@@ -103,15 +111,20 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             products = pixels // 16 * (own // 8) * (deep // 16) * of.taps * of.phases
             loads = pixels // 16 * (deep // 16) * of.taps
             conflicts = 2 if of.phases == 1 and p.stride[1] > 1 else 1
+            words = of.taps * of.phases * (deep // 16) * (own // 8) * 2
             warps = tile.groups
-            cycles = (
-                (warps * products * _PRODUCT / SCHEDULERS) ** _POWER
-                + (warps * loads * 4 * conflicts + (3 * staged + brought) / _MOVED) ** _POWER
-            ) ** (1 / _POWER)
+            cycles = math.hypot(
+                warps * products * _PRODUCT / SCHEDULERS,
+                warps * (loads * conflicts * _PIXELS + words * _TAPS)
+                + (3 * staged + brought) / _MOVED,
+                _ISSUE * warps * (products + 3 * loads + 2 * words) / SCHEDULERS,
+            )
             overlapping = (
                 turns * busy * cycles / MACHINE.clock,
                 boxes * others * brought / CACHE, problem.bytes / MEMORY, _BOX * turns,
             )  # fmt: skip
-            cost = _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+            fill = busy * filters / (2 * vector * warps * WARP)
+            cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+            cost *= _DEEP if slices > 1 and deep > 16 else 1
             found[WarpBoxTile(*box, channels, own, parts, stages, each)] = cost
     return found

@@ -36,10 +36,11 @@ def store(
     tile: BoxTile,
     one_by_one: bool = False,
     alike: bool = True,
+    together: bool = False,
 ) -> tuple[IterVar, IterVar]:
     """Whole rows of results from shared memory; returns the loops over blocks and over the boxes
     of each, which are one unless it computes them ``one_by_one``. Those have the same channels and
-    phase where a block has ``alike`` ones."""
+    phase where a block has ``alike`` ones, and of all phases where these are ``together``."""
     n, c, h, w = image_axes(out, d.problem.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels)
     axes = [n, h, w, c]
@@ -49,7 +50,7 @@ def store(
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
             axes[k], phase = out.split(axes[k], factor=step)
             extents[k] = -(-extents[k] // step)
-            (within[k] if alone else phases).append(phase)
+            (within[k] if alone or together else phases).append(phase)
     if d.numbered:
         *pixel, c = axes
         out.reorder(*pixel, *phases, *(x for more in within for x in more), c)
@@ -121,9 +122,11 @@ def share(numbers: Stage, tile: BoxTile, block: IterVar, out: Stage) -> None:
 
 
 def stage_results(
-    staged: Stage, d: BoxDeclaration, tile: BoxTile, block: IterVar, out: Stage
-) -> IterVar:
-    """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
+    staged: Stage, d: BoxDeclaration, tile: BoxTile, block: IterVar, out: Stage,
+    together: bool = False,
+) -> IterVar:  # fmt: skip
+    """Results of a block in shared memory, the epilogue included; returns the loop over groups,
+    each of which has its results of all phases ``together``, or of one phase after the other."""
     staged.compute_at(out, block)
     axes = list(staged.op.axis)
     phase = [] if d.phased is None else [axes.pop(3)]
@@ -134,8 +137,13 @@ def stage_results(
     else:
         n, c, h, w = image_axes(staged, d.problem.layout)
     stored = widths(d.output.dtype)
-    staged.storage_align(staged.op.axis[-2], stored.row, stored.chunk)  # no bank twice
-    return by_groups(staged, tile, phase, (n, h, w), c, _wide(d) % 2 == 0)
+    staged.storage_align(  # no bank twice
+        staged.op.axis[-2], min(stored.row, max(tile.channels, stored.chunk)), stored.chunk
+    )
+    outside, inside = ([], phase) if together else (phase, [])
+    if together:
+        staged.unroll(*phase)
+    return by_groups(staged, tile, outside, (n, h, w), c, _wide(d) % 2 == 0, inside)
 
 
 def _extents(tile: BoxTile, rank: int) -> tuple[int, ...]:

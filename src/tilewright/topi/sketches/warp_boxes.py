@@ -40,10 +40,10 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     filters = s.cache_read(d.right, "shared", [d.sum])
     taps = s.cache_read(filters, "fragment", [d.sum])
     results, out = staged(s, d), s[d.output]
-    block, box = store(out, d, tile, one_by_one=True)
+    block, box = store(out, d, tile, one_by_one=True, together=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
-    warp = stage_results(s[results], d, tile, box, out)
+    warp = stage_results(s[results], d, tile, box, out, together=True)
 
     sums = s[d.sum]
     sums.set_scope("fragment")
