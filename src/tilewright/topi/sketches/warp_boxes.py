@@ -2,9 +2,9 @@
 all taps read.
 
 A block computes one box of results after the other. TMA brings what all taps of a box see, once,
-while the one before is multiplied and stored; warps load fragments of it for each tap. Each warp
-has some channels of the result, and their filters in registers from the beginning on: where groups
-are small, an instruction of a warp has fewer channels of other groups than one of a warpgroup.
+while the one before is multiplied and stored; warps load fragments of it for each tap. Where groups
+are small, an instruction of a warp has fewer channels of other groups than one of a warpgroup; of
+gradients by the input it multiplies the same fragment with the taps of all phases.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, load, over_threads
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
 from tilewright.topi.pieces.tap_tiles import WarpBoxTile
 from tilewright.topi.pieces.tiling import extent_of
@@ -68,15 +69,8 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage = s[pixels]
     stage.set_scope("fragment")
     stage.compute_at(sums, whole[-1])
-    *others, n, y, x, r, t, k = stage.op.axis
-    others = [*others, r, t]
-    k, eight = stage.split(k, factor=8)
-    k, pair = stage.split(k, factor=2)
-    whole, extents, inner = innermost(stage, (n, y, x), tile.of_groups)
-    whole, _, pairs = innermost(stage, whole, extents, 2)
-    stage.reorder(*others, *whole, k, *pairs, *inner, pair, eight)
-    stage.unroll(*others, *whole, k)
-    stage.tensorize(pairs[0], load_pixels)
+    n, y, x, r, t, k = stage.op.axis
+    load_fragments(stage, (r, t), (n, y, x), k, tile.of_groups, load_pixels, turned=False)
 
     stage = s[taps]
     stage.compute_at(sums, c)
