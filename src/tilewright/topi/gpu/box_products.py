@@ -115,7 +115,11 @@ def suited(problem: Problem) -> Conv | None:
         return None
     if is_phased(p) and (set(p.dilation) != {1} or p.epilogue):
         return None
-    return None if sees_nothing(p) else in_boxes(p)
+    found = None if sees_nothing(p) else in_boxes(p)
+    if found is None or p.pass_ != "forward" or found.channels == p.channels:
+        return found
+    # What threads load themselves is sooner there than a copy, where all is one step of 16 bits.
+    return None if chunk == 8 and p.channels * math.prod(p.kernel) <= ROW else found
 
 
 def suits(problem: Problem) -> bool:

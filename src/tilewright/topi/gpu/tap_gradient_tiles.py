@@ -45,6 +45,8 @@ _ALONE, _STEP = 0.91, 0.22
 _OTHERS, _SUMS = 56, 128
 #: Registers that a thread may need beyond these.
 _SPARE = 16
+#: Pixels of a step at least, where several taps see them; half as many of one, or with strides.
+_PIXELS = 128
 #: Microseconds until a block has its first boxes; of a launch that adds parts and of each part, and
 #: how often what these are counts of what memory moves; of a launch that copies rows.
 _BEGIN, _ADDING, _PART, _ADDED, _COPYING = 1.7, 2.0, 0.03, 1.28, 1.35
@@ -142,7 +144,7 @@ def _boxes(p: Conv) -> list[tuple[int, int, int]]:
     """Boxes of pixels of dy, of which the least is brought beyond images and twice."""
     extents, found = (p.batch, *p.out_image), []
     if max(*p.out_image) == 1:
-        return [(n, 1, 1) for n in (32, 64, 128)]
+        return [(n, 1, 1) for n in (64, 128)]
     for images, rows, columns in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (8, 16, 32, 64)):
         box = (images, rows, columns)
         if not 32 <= math.prod(box) <= 256 or any(
@@ -156,7 +158,10 @@ def _boxes(p: Conv) -> list[tuple[int, int, int]]:
         phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
         brought = whole * (1 + phases * math.prod(seen) / math.prod(box))
         found.append((brought + whole, box))
-    return [box for _, box in sorted(found)[:8]]
+    # Steps of few pixels wait for their barriers.
+    least = _PIXELS if math.prod(p.kernel) > 1 == max(p.stride) else _PIXELS // 2
+    whole_steps = [pair for pair in found if math.prod(pair[1]) >= least] or found
+    return [box for _, box in sorted(whole_steps)[:8]]
 
 
 def _times(

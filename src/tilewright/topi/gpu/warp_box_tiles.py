@@ -15,7 +15,7 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_products import BARRIERS, Sizes, best_of, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy
 from tilewright.topi.gpu.whole_boxes import best_whole
-from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
+from tilewright.topi.nn.box_copies import by_pixels, is_phased, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.tap_tiles import WarpBoxTile
@@ -23,12 +23,14 @@ from tilewright.topi.problem import Problem
 
 #: Cycles of a quarter of an SM for a product, and by how much its instructions count; of an SM for
 #: a load of pixels and for a word of taps; and how often bytes count of what it moves in one.
-_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 8.0, 1.57, 2.0, 2.66, 128 / 0.4
+_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 7.6, 0.8, 2.0, 3.2, 128 / 0.4
 #: Microseconds until a block has its first box, for a vector of the filter that a thread copies
 #: before, and of a box by itself; the power by which what overlaps adds up.
-_BEGIN, _FILL, _BOX, _POWER = 4.0, 0.009, 0.15, 4.0
-#: How many times as long slices of 32 channels take, which few tiles were measured of.
-_DEEP = 1.2
+_BEGIN, _FILL, _BOX, _POWER = 0.5, 0.007, 0.15, 3.0
+#: How much longer it takes where an SM has few warps, of which none hides what another waits for.
+_ALONE = 2.95
+#: How many times as long slices of 32 channels, and those with phases, take as that.
+_LONGER = 1.3
 #: Channels of a warp, and of a result that has few.
 _OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
@@ -38,15 +40,14 @@ _KEPT = 36
 
 
 def suits_narrow(problem: Problem) -> bool:
-    """Whether results have few channels of a group, of which a row of shared memory has several or
-    which are all that there are."""
+    """Whether results have few channels of a group, of which a row of shared memory has several; or
+    few at all, of which all phases of a gradient read the same pixels."""
     p = suited(problem)
     if p is None or p.pass_ == "wgrad" or p.dtype not in ("float16", "bfloat16"):
         return False
     if not isinstance(problem, Conv) or problem.rank != 2 or problem != by_pixels(problem):
         return False
-    few = p.groups == 1 and p.result_channels <= _FEW
-    few = few and (problem.pass_ == "dgrad" or p.channels == problem.channels)
+    few = p.groups == 1 and p.result_channels <= _FEW and is_phased(p)
     narrow = sliced(p) > 1 or few
     return narrow and bool(_tiles(problem))
 
@@ -120,11 +121,11 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
                 _ISSUE * warps * (products + 3 * loads + 2 * words) / SCHEDULERS,
             )
             overlapping = (
-                turns * busy * cycles / MACHINE.clock,
+                turns * (busy + _ALONE / warps) * cycles / MACHINE.clock,
                 boxes * others * brought / CACHE, problem.bytes / MEMORY, _BOX * turns,
             )  # fmt: skip
             fill = busy * filters / (2 * vector * warps * WARP)
             cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
-            cost *= _DEEP if slices > 1 and deep > 16 else 1
+            cost *= _LONGER if slices > 1 and (deep > 16 or of.phases > 1) else 1
             found[WarpBoxTile(*box, channels, own, parts, stages, each)] = cost
     return found

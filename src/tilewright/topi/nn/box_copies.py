@@ -125,7 +125,9 @@ def sliced(p: Conv) -> int:
 
 def _folds(p: Conv) -> bool:
     """Whether columns of the image are brought together."""
-    return bool(p.pass_ != "dgrad" and p.groups == 1 and p.channels % widths(p.dtype).chunk)
+    w = widths(p.dtype)
+    few = (p.channels < w.deep and p.kernel_w > 1) or p.channels % w.chunk
+    return bool(p.pass_ != "dgrad" and p.groups == 1 and few)
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _fold(p: Conv) -> Fold:
     wide = beside * step
     taps = (-(-p.kernel_h // step), -(-p.kernel_w // wide))
     squares = Fold(step, wide, step, w.deep, taps)
-    few = 4 * math.prod(taps) * w.deep <= 6 * p.kernel_h * filled
+    few = 4 * math.prod(taps) * w.deep <= 5 * p.kernel_h * filled
     return squares if few and 4 * squares.bytes(p) <= 3 * by_row.bytes(p) else by_row
 
 
