@@ -116,7 +116,9 @@ def models(results: Results) -> Iterator[dict[str, str]]:
 
 DENSE = {
     "resnet": "ResNet-50's dense layers", "groups": "ResNeXt's layers in groups",
-    "few": "Stems and few channels",
+    "few": "Stems and few channels", "volumes": "Dense layers in three dimensions, batch 4",
+    "depthwise_volumes": "Depthwise layers in three dimensions, batch 8",
+    "lines": "Layers in one dimension, batches 8 and 16",
 }  # fmt: skip
 
 
@@ -126,8 +128,8 @@ def dense(results: Results) -> Iterator[dict[str, str]]:
     def kind(row: Row) -> str:
         what, settings = DENSE[row.get("layers", "resnet")], results["settings"]
         half = ", sums left to tensor cores" if settings.get("precision") == "half" else ""
-        of = f"{what}, {settings['dtype']}{half}, batch {settings['batch']}"
-        return f"{of}, not tuned, {row['pass']}"
+        batch = "" if "batch" in what else f", batch {settings['batch']}"
+        return f"{what}, {settings['dtype']}{half}{batch}, not tuned, {row['pass']}"
 
     for what, rows in split_by(results["rows"], kind).items():
         yield line(what, ratios_of(rows, "best peer / untuned"), peer_of(results), "gpu_dense.py")

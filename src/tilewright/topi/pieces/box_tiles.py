@@ -29,7 +29,10 @@ class BoxProductTile:
     """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of
     which each 64 are a warpgroup's, with ``channels`` of the result; or what one of ``splits``
     parts of the steps adds to them, or several ``boxes`` of them one after the other. Where it is
-    ``turned``, each 64 channels are a warpgroup's, and results any multiple of eight."""
+    ``turned``, each 64 channels are a warpgroup's, and results any multiple of eight.
+
+    A cluster is ``boxes_to`` blocks with the same box and other channels, or ``filters_to`` with
+    the same channels and other boxes: what they share is copied to all at once."""
 
     images: int = 2
     rows: int = 8
@@ -39,6 +42,13 @@ class BoxProductTile:
     splits: int = 1
     boxes: int = 1
     turned: int = later(0)
+    boxes_to: int = later(1)
+    filters_to: int = later(1)
+
+    @property
+    def lanes(self) -> int:
+        """Threads of a group."""
+        return LANES
 
     @property
     def box(self) -> tuple[int, int, int]:
@@ -69,9 +79,12 @@ class BoxProductTile:
 @dataclass(frozen=True)
 class BoxGradientTile:
     """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
-    pixels; each 64 filters are a warpgroup's."""
+    pixels; each 64 filters are a warpgroup's. Of a cluster, ``dy_to``
+    blocks share what they need of dy, or ``x_to`` of x."""
 
     filters: int = 128
     channels: int = 128
     stages: int = 3
     splits: int = 1
+    dy_to: int = later(1)
+    x_to: int = later(1)
