@@ -1,18 +1,21 @@
 """Dense convolutions and their gradients on a GPU, channels last, beside PyTorch's in both layouts.
 
 The 23 layers of ResNet-50, or with ``--layers`` those of ResNeXt in groups, of stems and few
-channels, and the linear ones of a vision transformer and of ConvNeXt (PyTorch's as products of
-matrices, too), in all passes: the first choice without measuring, and the fastest of
-the ``--tried`` schedules that are ranked first, each checked against PyTorch in float32, take turns
-with PyTorch, cuDNN's search switched on: medians of CUDA-graph replays, inputs rotated past the
-cache. The regret is by how much the first choice is slower than the fastest. The floor is the bytes
-of inputs and outputs over the bandwidth of a large copy, or the operations over what matrix
-products reach (docs/benchmarks.md).
+channels, the linear ones of a vision transformer and of ConvNeXt (PyTorch's as products of
+matrices, too), those in three dimensions (dense, and depthwise as in X3D and MoViNet) and in one,
+in all passes: the first choice without measuring, and the fastest of the ``--tried`` schedules that
+are ranked first, each checked against PyTorch in float32, take turns with PyTorch, cuDNN's search
+switched on: medians of CUDA-graph replays, inputs rotated past the cache. Volumes and lines have
+batches of their own; PyTorch's images of one dimension with channels last are of height 1. The
+regret is by how much the first choice is slower than the fastest. The floor is the bytes of inputs
+and outputs over the bandwidth of a large copy, or the operations over what matrix products reach
+(docs/benchmarks.md).
 
 Of tf32x3 PyTorch's is float32 without TF32. Of float8, which PyTorch has no convolutions of, the
 forward pass with results in float16 takes turns with our own in float16, and PyTorch's in it.
 
     PYTHONPATH=src python benchmarks/gpu_dense.py [--layers resnet groups few linear] [--batch 64]
+    PYTHONPATH=src python benchmarks/gpu_dense.py --layers volumes depthwise_volumes lines
     PYTHONPATH=src python benchmarks/gpu_dense.py --dtype float8_e4m3fn [--precision half]
 """
 
@@ -26,7 +29,7 @@ from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
 from multiprocessing import get_context
-from typing import Any
+from typing import Any, NamedTuple
 
 import measure
 from gpu_depthwise import ERROR, PEAK
@@ -37,11 +40,28 @@ from tilewright.cli._measure.turns import of_graph
 from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.errors import TilewrightError
 from tilewright.report.results import geometric_mean
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Conv3d
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.templates import candidates
 
 TARGET = "cuda -arch=sm_90a"
-#: Channels of x and of y, filter, stride, height and width of x, and groups where there are some.
+
+
+class Layer(NamedTuple):
+    """Channels of x and of y, filter, stride and extents of x, along each dimension, or height and
+    width that are equal; groups; the batch where it is the layer's own; and whether all padding,
+    which keeps the size, comes first."""
+
+    channels: int
+    filters: int
+    kernel: int | tuple[int, ...]
+    stride: int | tuple[int, ...]
+    image: int | tuple[int, ...]
+    groups: int = 1
+    batch: int = 0
+    causal: bool = False
+
+
 _RESNET = (
     (64, 64, 1, 1, 56), (64, 64, 3, 1, 56), (64, 256, 1, 1, 56), (256, 64, 1, 1, 56),
     (256, 128, 1, 1, 56), (128, 128, 3, 2, 56), (256, 512, 1, 2, 56), (128, 512, 1, 1, 28),
@@ -65,7 +85,23 @@ _LINEAR = (
     (96, 384, 1, 1, 56), (384, 96, 1, 1, 56), (192, 768, 1, 1, 28), (768, 192, 1, 1, 28),
     (384, 1536, 1, 1, 14), (1536, 384, 1, 1, 14), (768, 3072, 1, 1, 7), (3072, 768, 1, 1, 7),
 )  # fmt: skip
-LAYERS = {"resnet": _RESNET, "groups": _GROUPS, "few": _FEW, "linear": _LINEAR}
+_VOLUMES = tuple(Layer(n, n, (3, 3, 3), 1, (32, 32, 32), batch=4) for n in (16, 64, 128))
+#: X3D's first two, then as in MoViNet.
+_DEPTHWISE_VOLUMES = (
+    Layer(54, 54, (3, 3, 3), (1, 2, 2), (16, 112, 112), 54, 8),
+    Layer(54, 54, (3, 3, 3), 1, (16, 56, 56), 54, 8),
+    Layer(216, 216, (3, 3, 3), 1, (16, 14, 14), 216, 8),
+    Layer(80, 80, (5, 3, 3), (1, 2, 2), (16, 56, 56), 80, 8),
+    Layer(184, 184, (5, 3, 3), 1, (16, 28, 28), 184, 8),
+)
+_LINES = (
+    Layer(64, 64, (7,), 1, (8192,), batch=16), Layer(256, 256, (11,), 1, (8192,), batch=16),
+    Layer(512, 512, (3,), 1, (8192,), batch=16), Layer(2048, 2048, (4,), 1, (2048,), 2048, 8, True),
+)  # fmt: skip
+LAYERS: dict[str, tuple[tuple[Any, ...], ...]] = {
+    "resnet": _RESNET, "groups": _GROUPS, "few": _FEW, "volumes": _VOLUMES,
+    "depthwise_volumes": _DEPTHWISE_VOLUMES, "lines": _LINES, "linear": _LINEAR,
+}  # fmt: skip
 #: Bytes a second of a large copy, what goes past the cache, and turns of every graph.
 _BANDWIDTH, _CACHE, _ROUNDS = 4.2e12, 150e6, 9
 
@@ -79,13 +115,13 @@ _TIMES = {"tf32": 1, "tf32x3": 3}
 _FLOAT8_ERROR, _FLOAT8_RATE = {"exact": 2e-3, "half": 2e-2}, 2
 
 
-def _rate(p: Conv) -> float:
+def _rate(p: Convolution) -> float:
     if p.is_float8:
         return _FLOAT8_RATE * PEAK["float16"]
     return _TF32 / _TIMES[p.precision] if p.precision in _TIMES else PEAK[p.dtype]
 
 
-def _allowed(p: Conv) -> float:
+def _allowed(p: Convolution) -> float:
     return (
         _FLOAT8_ERROR[p.precision]
         if p.is_float8
@@ -94,23 +130,31 @@ def _allowed(p: Conv) -> float:
 
 
 def problem(
-    layer: tuple[int, ...], pass_: str, batch: int, dtype: str, precision: str = "exact"
-) -> Conv:
-    c, m, kernel, stride, image, groups = layer if len(layer) == 6 else (*layer, 1)
+    given: tuple[Any, ...], pass_: str, batch: int, dtype: str, precision: str = "exact"
+) -> Convolution:
+    """The problem of a :class:`Layer`."""
+    layer = Layer(*given)
     precision, dtype = (dtype, "float32") if dtype in _TIMES else (precision, dtype)
-    return Conv.parse(
-        (batch, c, image, image), (m, c // groups, kernel, kernel), groups, stride=stride,
-        padding=kernel // 2 if kernel != stride else 0, pass_=pass_, dtype=dtype,
-        precision=precision, layout="NHWC", out_dtype="float16" if dtype in FLOAT8 else "",
+    image, kernel = (n if isinstance(n, tuple) else (n, n) for n in (layer.image, layer.kernel))
+    padding = [k // 2 if layer.kernel != layer.stride else 0 for k in kernel]
+    if layer.causal:
+        padding = [*(k - 1 for k in kernel), *[0] * len(kernel)]
+    made = Conv3d if len(image) == 3 else Conv
+    return made.parse(
+        (layer.batch or batch, layer.channels, *image),
+        (layer.filters, layer.channels // layer.groups, *kernel), layer.groups,
+        stride=layer.stride, padding=padding, pass_=pass_, dtype=dtype, precision=precision,
+        layout=("NWC", "NHWC", "NDHWC")[len(image) - 1],
+        out_dtype="float16" if dtype in FLOAT8 else "",
     )  # fmt: skip
 
 
-def in_float16(p: Conv) -> Conv:
+def in_float16(p: Convolution) -> Convolution:
     """What a problem of float8 is compared with; others are compared with PyTorch alone."""
     return p.replace(dtype="float16", precision="exact") if p.is_float8 else p
 
 
-def built(p: Conv, rank: int) -> Any:
+def built(p: Convolution, rank: int) -> Any:
     """The kernel of the candidate of that rank, and its name; None where there is none."""
     found = [pair for k, pair in zip(range(rank + 1), candidates(p, TARGET), strict=False)]
     if len(found) <= rank:
@@ -124,18 +168,18 @@ def built(p: Conv, rank: int) -> Any:
     return kernel, f"{template.name} {tile}"
 
 
-def _ahead(job: tuple[Conv, int]) -> None:
+def _ahead(job: tuple[Convolution, int]) -> None:
     built(*job)  # which the cache of kernels then has
 
 
 class Operands:
     """Tensors of a problem, ``sets`` of images, and PyTorch's calls on them."""
 
-    def __init__(self, p: Conv) -> None:
+    def __init__(self, p: Convolution) -> None:
         import torch
 
         self.p, self.torch, kind = p, torch, getattr(torch, p.dtype)
-        shapes = (p.batch, *p.image, p.channels), (p.batch, *p.out_image, p.out_channels)
+        shapes = p.input_shape, p.output_shape
         moved = sum(math.prod(s) for s in shapes) * kind.itemsize
         self.sets = max(1, min(8, math.ceil(_CACHE / moved)))
 
@@ -143,13 +187,10 @@ class Operands:
             return (torch.randn(shape, device="cuda") * scale).to(kind)
 
         self.x, self.dy = ([random(s, 1.0) for _ in range(self.sets)] for s in shapes)
-        taps = math.prod(p.kernel)
-        own = p.channels // p.groups
-        filters = (p.out_channels, *p.kernel, own)
-        self.w = random(filters, 1.0 if p.is_float8 else (own * taps) ** -0.5)
-        wanted = {"forward": shapes[1], "dgrad": shapes[0], "wgrad": filters}[p.pass_]
+        taps = p.channels // p.groups * math.prod(p.kernel)
+        self.w = random(p.filter_shape, 1.0 if p.is_float8 else taps**-0.5)
         made = getattr(torch, p.result.dtype)
-        self.results = [torch.full(wanted, math.nan, device="cuda", dtype=made)] * self.sets
+        self.results = [torch.full(p.result_shape, math.nan, device="cuda", dtype=made)] * self.sets
         if p.pass_ != "wgrad":
             self.results = [torch.full_like(self.results[0], math.nan) for _ in range(self.sets)]
 
@@ -161,25 +202,52 @@ class Operands:
     def theirs(self, last: bool, wide: bool = False) -> Callable[[int], Any]:
         """PyTorch's call, in either layout; in float32 where it is ``wide``."""
         p, torch = self.p, self.torch
-        form = torch.channels_last if last else torch.contiguous_format
+        forms = [torch.contiguous_format] * 2
+        if last:
+            forms = [torch.channels_last, torch.channels_last_3d]
+        flat = p.rank == 1 and last  # an image of height 1
 
-        def lying(t: Any) -> Any:
-            t = t.permute(0, 3, 1, 2).contiguous(memory_format=form)
+        def lying(t: Any, filter: bool = False) -> Any:
+            name = "data" if not filter else "result" if p.pass_ == "wgrad" else "filter"
+            if p.permutation(name) is not None:
+                t = t.movedim(-1, 1)
+            elif filter:
+                t = t.reshape(p.out_channels, p.channels // p.groups, *t.shape[2:])
+            t = t.unsqueeze(2) if flat else t
+            t = t.contiguous(memory_format=forms[t.dim() == 5]) if t.dim() > 3 else t.contiguous()
             return t.double() if wide and p.dtype == "float32" else t.float() if wide else t
 
         count = 1 if wide else self.sets
         x, dy = ([lying(t) for t in all_[:count]] for all_ in (self.x, self.dy))
-        w = lying(self.w)
+        w = lying(self.w, filter=True)
         mask = [p.pass_ == "dgrad", p.pass_ == "wgrad", False]
+        even = all(d.before == d.after for d in p.dims)
+        sides = [side for d in reversed(p.dims) for side in (d.before, d.after)]
+        whole = [*([0] if flat else []), *(d.before if even else 0 for d in p.dims)]
+        steps = [*([1] if flat else []), *(d.stride for d in p.dims)]
+        ones, none = [1] * len(whole), [0] * len(whole)
+
+        def padded(t: Any) -> Any:
+            return t if even else torch.nn.functional.pad(t, sides)
+
+        shaped = padded(x[0])
 
         def call(number: int) -> Any:
             k = number % count
             if p.pass_ == "forward":
-                return torch.conv2d(x[k], w, None, p.stride, p.padding[:2], groups=p.groups)
+                return torch.convolution(
+                    padded(x[k]), w, None, steps, whole, ones, False, none, p.groups
+                )
+            read = padded(x[k]) if p.pass_ == "wgrad" else shaped
             found = torch.ops.aten.convolution_backward(
-                dy[k], x[k], w, None, p.stride, p.padding[:2], [1, 1], False, [0, 0], p.groups, mask
+                dy[k], read, w, None, steps, whole, ones, False, none, p.groups, mask
             )
-            return found[0] if p.pass_ == "dgrad" else found[1]
+            if p.pass_ == "wgrad":
+                return found[1]
+            dx = found[0]
+            for at, d in enumerate(p.dims, -p.rank):
+                dx = dx if even else dx.narrow(at, d.before, d.extent)
+            return dx
 
         return call
 
@@ -196,13 +264,18 @@ class Operands:
 
         return call
 
+    def exact(self) -> Any:
+        """PyTorch's result in a wider type, as ours lies."""
+        found, p = self.theirs(False, wide=True)(0), self.p
+        return found.movedim(1, -1) if p.permutation("result") else found.reshape(p.result_shape)
+
 
 class Tried:
     """The kernels of a problem that are ranked first: calls and names by rank, the largest error,
     and why others are not built."""
 
     def __init__(self, given: Operands, tried: int) -> None:
-        p, exact = given.p, given.theirs(True, wide=True)(0).permute(0, 2, 3, 1)
+        p, exact = given.p, given.exact()
         self.calls: dict[str, Callable[[int], Any]] = {}
         self.names: dict[str, str] = {}
         self.refused: list[str] = []
@@ -229,7 +302,7 @@ class Tried:
         return min(self.names, key=lambda name: found_us[name])
 
 
-def row(p: Conv, tried: int, linear: bool) -> dict[str, Any]:
+def row(p: Convolution, tried: int, linear: bool) -> dict[str, Any]:
     """What one problem takes, beside PyTorch's product of matrices, too, if it is ``linear``."""
     given = Operands(p)
     ours = Tried(given, tried)
@@ -311,8 +384,12 @@ def main() -> None:
     environment = measure.environment("torch")
     results = {"environment": environment, "settings": vars(options), "rows": rows}
     file = "_".join(["h200_gpu_dense", *(n for n in options.layers if n != "resnet")])
+    if options.dtype not in FLOAT8 and options.passes != list(PASSES):
+        file += "".join(f"_{pass_}" for pass_ in options.passes)
     file += f"_{options.dtype}" + ("_half" if options.precision == "half" else "")
-    print(measure.save(f"{file}_{options.batch}", results, options.out))
+    if not all(Layer(*layer).batch for name in options.layers for layer in LAYERS[name]):
+        file += f"_{options.batch}"
+    print(measure.save(file, results, options.out))
 
 
 if __name__ == "__main__":

@@ -116,7 +116,9 @@ def models(results: Results) -> Iterator[dict[str, str]]:
 
 DENSE = {
     "resnet": "ResNet-50's dense layers", "groups": "ResNeXt's layers in groups",
-    "few": "Stems and few channels",
+    "few": "Stems and few channels", "volumes": "Dense layers in three dimensions, batch 4",
+    "depthwise_volumes": "Depthwise layers in three dimensions, batch 8",
+    "lines": "Layers in one dimension, batches 8 and 16",
 }  # fmt: skip
 
 
@@ -126,8 +128,8 @@ def dense(results: Results) -> Iterator[dict[str, str]]:
     def kind(row: Row) -> str:
         what, settings = DENSE[row.get("layers", "resnet")], results["settings"]
         half = ", sums left to tensor cores" if settings.get("precision") == "half" else ""
-        of = f"{what}, {settings['dtype']}{half}, batch {settings['batch']}"
-        return f"{of}, not tuned, {row['pass']}"
+        batch = "" if "batch" in what else f", batch {settings['batch']}"
+        return f"{what}, {settings['dtype']}{half}{batch}, not tuned, {row['pass']}"
 
     for what, rows in split_by(results["rows"], kind).items():
         yield line(what, ratios_of(rows, "best peer / untuned"), peer_of(results), "gpu_dense.py")
@@ -160,10 +162,15 @@ def opencl_networks(results: Results) -> Iterator[dict[str, str]]:
 
 
 def of_bytes(results: Results) -> Iterator[dict[str, str]]:
-    for column, peer in (("PyTorch / int8", peer_of(results)), ("float16 / int8", "Tilewright")):
-        for batch, rows in split_by(results["rows"], lambda r: f"batch {r['batch']}").items():
-            what = f"ResNet-50's dense layers, int8, not tuned, {batch}"
-            yield line(what, ratios_of(rows, column), f"{peer}, float16", "gpu_bytes.py")
+    peers = {
+        "PyTorch / int8": f"{peer_of(results)}, float16", "float16 / int8": "Tilewright, float16",
+        "cuDNN / int8": "cuDNN, int8",
+    }  # fmt: skip
+    for column, peer in peers.items():
+        found = [row for row in results["rows"] if column in row]
+        for label, rows in split_by(found, lambda r: f"{r['layout']}, batch {r['batch']}").items():
+            what = f"ResNet-50's dense layers, int8, not tuned, {label}"
+            yield line(what, ratios_of(rows, column), peer, "gpu_bytes.py")
 
 
 def products(results: Results) -> Iterator[dict[str, str]]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
 from operator import itemgetter
+from typing import TypeVar
 
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
@@ -25,6 +26,8 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupanc
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
+    as_brought,
+    copies_filter,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -37,6 +40,7 @@ from tilewright.topi.nn.box_copies import (
 from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.conv_shapes import BLOCKED
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import (
     LANES,
@@ -56,9 +60,9 @@ _COLUMNS = 16
 #: How many times as long it takes a thread whose channels are rows, and that has no two neighbours
 #: of them, to store results.
 _TURNED = 1.2
-#: What a block waits besides, in microseconds: for the numbers of its channels, before its first
-#: step, and for what is added to its results, after the last.
-_NUMBERS, _ADDED = 1.4, 3.5
+#: What a block waits besides for the numbers of its channels, before its first step, in
+#: microseconds; and to how many results an SM adds what its threads read in one.
+_NUMBERS, _ADDED = 1.4, 6_900
 #: A launch that adds parts, or one that copies, in microseconds.
 _ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
@@ -71,6 +75,11 @@ _BEHIND, _AHEAD = 1.51, 3
 _UNEVEN = 1.34
 #: The same of instructions that multiply slices of rows, which are short.
 _SLICED = 1.4
+#: Rows of 32 bytes that TMA brings an SM in a cycle.
+_ROWS = 1.0
+#: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
+#: blocks, are half as long.
+_LINE, _SHORT = 128, 0.1
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -87,6 +96,8 @@ _KINDS = {
 PAIR = 2
 #: How many tiles are worth trying.
 MOST = 40
+
+TileT = TypeVar("TileT")
 
 
 @dataclass(frozen=True)
@@ -131,7 +142,7 @@ def convolution_of(p: Problem) -> Conv | None:
 def suited(problem: Problem) -> Conv | None:
     """The convolution of a problem that :func:`suits`, as boxes compute it."""
     p = convolution_of(problem)
-    if p is None or p.is_depthwise or not p.channels_last:
+    if p is None or p.is_depthwise or not (as_brought(p).channels_last or as_brought(p).block):
         return None
     kind = f"{p.precision}, {p.pass_}" if p.dtype == "float32" else p.dtype
     if kind not in _KINDS or p.accumulate != _KINDS[kind]:
@@ -155,9 +166,9 @@ def suits(problem: Problem) -> bool:
 
 
 def suits_products(problem: Problem) -> bool:
-    """Whether rows of the product are pixels."""
+    """Whether rows of the product are pixels, and an SM has room for some tile."""
     p = suited(problem)
-    return p is not None and p.pass_ != "wgrad"
+    return p is not None and p.pass_ != "wgrad" and bool(_product_tiles(problem, split=False))
 
 
 def price(
@@ -204,8 +215,12 @@ def suits_splits(problem: Problem) -> bool:
 
 def is_sooner(found: dict[BoxProductTile, float], problem: Problem) -> bool:
     """Whether tiles are predicted to be faster than those that have nothing special."""
-    plain = _product_tiles(problem, split=False)
-    return bool(found) and min(found.values()) < min(plain.values(), default=math.inf)
+    return bool(found) and min(found.values()) < least_time(problem)
+
+
+def least_time(problem: Problem) -> float:
+    """What the best of tiles that have nothing special is predicted to take."""
+    return min(_product_tiles(problem, split=False).values(), default=math.inf)
 
 
 def window_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
@@ -223,7 +238,7 @@ def suits_windows(problem: Problem) -> bool:
 def has_windows(problem: Problem) -> bool:
     """Whether TMA can copy windows of a problem."""
     p = suited(problem)
-    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2:
+    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2 or p.block:
         return False
     w = Convolved(p)
     taps = [(k - 1) * d for k, d in zip(w.kernel, w.dilation, strict=True)]
@@ -235,7 +250,8 @@ def has_windows(problem: Problem) -> bool:
     return min(window.grid) > 1 and max(taps) <= OFFSET and not window.limits(w.image)
 
 
-def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
+def best_of(found: dict[TileT, float]) -> list[TileT]:
+    """Tiles worth trying, the best guess first."""
     return [tile for tile, _ in sorted(found.items(), key=itemgetter(1))[:MOST]]
 
 
@@ -243,7 +259,8 @@ def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
 class Sizes:
     """What tiles of a problem are made for: images, rows and columns of results, and how far those
     of neighbours are apart; taps, and those that a result has in the mean of the phases; phases of
-    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it."""
+    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it; and
+    where channels lie in blocks, bytes of one."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -254,6 +271,13 @@ class Sizes:
     parts: int
     made: Widths
     stored: int
+    block: int = 0
+
+    @property
+    def written(self) -> int:
+        """Bytes of a result as writing it counts: threads write pairs of bytes as pairs of 16
+        bits."""
+        return max(self.stored, 2)
 
     @staticmethod
     def of(p: Conv, result: str) -> Sizes:
@@ -276,14 +300,14 @@ class Sizes:
         parts = products * deep // step
         return Sizes(
             extents, (1, *w.stride), taps, mean, number, step * 16 // own.chunk, parts, made,
-            16 // made.chunk,
+            16 // made.chunk, p.block * 16 // own.chunk,
         )  # fmt: skip
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
         """Bytes of results in shared memory."""
         row = -(-channels // self.made.row) * self.made.row
         size = rows * (row + self.made.chunk) * self.stored
-        return size + 8 * channels * any(len(x.tensors) > 1 for x in problem.epilogue)
+        return size + 8 * channels * computes_numbers(problem)
 
     def boxes(self, box: tuple[int, int, int]) -> int:
         """How many boxes cover results."""
@@ -308,59 +332,70 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), 1, 1), strides=(1, 1, 1))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
+    # A filter that is copied has long rows.
+    short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
-    alike = any(shape == "channel" for step in p.epilogue for _, shape in step.tensors)
+    alike = computes_numbers(p)
+    last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
     shapes = [
         (rows, channels, box, False)
-        for groups, channels in product(GROUPS, channels_of(p))
+        for groups, channels in product(GROUPS, channels_of(problem, p))
         for rows in [ROWS * groups]
         for box in boxes[groups]
     ]
-    if of.extents[1:] == (1, 1) and slices == 1 and not are_apart(p):
+    # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
+    may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
+    if of.extents[1:] == (1, 1) and slices == 1 and may_turn:
         shapes += _turned(p, of.extents[0], split)
-    for (rows, channels, box, turned), stages in product(shapes, STAGES):
-        a_step = (rows * slices + channels) * of.depth
-        shared = stages * a_step + BARRIERS
-        if not split:
-            shared += of.staged(problem, rows, channels)
+    own, written = of.mean * of.parts, of.written
+    for rows, channels, box, turned in shapes:
+        a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
+        tiles = number * -(-wide // channels)
+        into = _parts(steps, tiles) if split else []
+        if split and not into:
+            continue
         sides = (channels, rows) if turned else (rows, channels)
-        resident = resident_blocks(problem, *sides, shared)
-        if not resident:
-            continue
-        time = functools.partial(
-            time_of, problem, *sides, of.depth, stages=stages, resident=resident, slices=slices
-        )
-        tiles = of.boxes(box) * -(-wide // channels)
-        for splits in _parts(steps, tiles) if split else []:
-            own: float = steps // splits
-            cost = time(own, tiles * splits, size=of.stored, brought=own * a_step)
-            moved = 4 * (splits + 1) * math.prod(of.extents) * wide
-            cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
-            found[BoxProductTile(*box, channels, stages, splits, 1, int(turned))] = cost
-        if split:
-            continue
-        own = of.mean * of.parts
-        stored, uneven = of.stored * (_TURNED if turned else 1), _UNEVEN if of.phases > 1 else 1
+        staged = 0 if split else of.staged(problem, rows, channels)
+        blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
+        apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
+        stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
             parts = of_a_group(p)[1] // channels if slices == 1 else 1
-        for boxes_to, filters_to in clusters(parts, of.boxes(box)):
-            brought = own * (rows * slices / boxes_to + channels / filters_to) * of.depth
-            cluster, each = boxes_to * filters_to, 1
-            cost = time(
-                own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
-            )
-            tile = (*box, channels, stages, 1), (int(turned), boxes_to, filters_to)
-            found[BoxProductTile(*tile[0], each, *tile[1])] = cost
-            if stages < _AHEAD or _reads_results(problem) or of.phases > 1:
+        many = last and tiles * of.phases >= MACHINE.sms
+        shared = list(clusters(parts, number)) if many else [(1, 1)]
+        for stages in STAGES:
+            memory = stages * a_step + BARRIERS + staged
+            resident = resident_blocks(problem, *sides, memory)
+            if not resident:
                 continue
-            slots = MACHINE.sms * resident // cluster
-            if alike:
-                each = _behind_one_another(of.boxes(box) // filters_to, tiles // cluster, slots)
-            else:
-                each = -(-tiles // cluster // slots)
-            gain = _BEHIND * (each - 1) / resident
-            found[BoxProductTile(*tile[0], each, *tile[1])] = cost - gain
+            time = functools.partial(
+                time_of, problem, *sides, of.depth, stages=stages, resident=resident,
+                slices=slices, brought_rows=blocks,
+            )  # fmt: skip
+            for splits in into:
+                each = steps // splits
+                cost = time(each, tiles * splits, size=written, brought=each * a_step)
+                moved = 4 * (splits + 1) * math.prod(of.extents) * wide
+                cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
+                found[BoxProductTile(*box, channels, stages, splits, 1, int(turned))] = cost
+            for boxes_to, filters_to in [] if split else shared:
+                brought = own * (rows * slices / boxes_to + channels / filters_to) * of.depth
+                cluster, each = boxes_to * filters_to, 1
+                cost = time(
+                    own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
+                )
+                tile = (*box, channels, stages, 1), (int(turned), boxes_to, filters_to)
+                found[BoxProductTile(*tile[0], each, *tile[1])] = cost
+                if stages < _AHEAD or of.phases > 1:
+                    continue
+                slots = MACHINE.sms * resident // cluster
+                if alike:
+                    each = _behind_one_another(number // filters_to, tiles // cluster, slots)
+                else:
+                    each = -(-tiles // cluster // slots)
+                gain = _BEHIND * (each - 1) / resident
+                found[BoxProductTile(*tile[0], each, *tile[1])] = cost - gain
     return found
 
 
@@ -406,12 +441,26 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
 
 
 def _reads_results(p: Problem) -> bool:
-    """Whether threads read what is added to each result, and nothing else is under way."""
+    """Whether threads read what is added to each result."""
     return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
 
 
-def channels_of(p: Conv) -> list[int]:
-    """How many channels of the result a tile may have."""
+def computes_numbers(p: Problem) -> bool:
+    """Whether an epilogue computes numbers of channels, of which others are read as they are."""
+    return any(len(step.tensors) > 2 for step in p.epilogue)
+
+
+def channels_of(problem: Problem, p: Conv) -> list[int]:
+    """How many channels of the result a tile may have: whole blocks, where it has such."""
+    return [c for c in _channels_of(p) if c % result_block(problem) == 0]
+
+
+def result_block(problem: Problem) -> int:
+    """Channels of a block of the result; 1 where they do not lie in such."""
+    return BLOCKED.get(problem.result_layout, 1) if isinstance(problem, Conv) else 1
+
+
+def _channels_of(p: Conv) -> list[int]:
     (_, made), slices, wide = of_a_group(p), sliced(p), p.result_channels
     if slices > 1:
         return [slices * made]
@@ -437,8 +486,9 @@ def _parts(steps: int, blocks: int) -> list[int]:
 
 def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
     """Boxes of powers of two with that many results: the two with the least beyond the images, but
-    those of which one of half as many rows has all."""
-    found, extents = [], of.extents
+    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
+    memory counts too, and of equals the widest are taken."""
+    found, extents = list[tuple[float, float, tuple[int, int, int]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
     for high, wide in product(sizes, sizes):
         if high * wide > rows:
@@ -446,35 +496,45 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
         box = (rows // high // wide, high, wide)
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
-        if any(n >= 2 * e for n, e in zip(box[1:], extents[1:], strict=True)):
+        first = 0 if of.block else 1
+        if any(n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)):
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
-        found.append((whole, abs(math.log2(high / wide)), box))
+        if of.block:
+            short = max(1.0, _LINE / (of.block * wide)) - 1
+            found.append((whole * (1 + _SHORT * short), -wide, box))
+        else:
+            found.append((whole, abs(math.log2(high / wide)), box))
     return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
-    resident: int, size: float, brought: float, slices: int = 1, cluster: int = 1,
+    resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
+    cluster: int = 1,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
-    bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
-    bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
-    columns."""
+    bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
+    are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
+    part of the columns; an SM holds ``resident`` blocks."""
     r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
     stores = rows * columns * size / r.stored
-    alone = steps * rows * columns * step / rate + stores
-    alone += arithmetic(p, rows, columns, resident)
+    multiplied = rows * columns * step / rate
+    if brought_rows:
+        multiplied = max(multiplied, brought_rows / (_ROWS * MACHINE.clock))
+    alone = steps * multiplied + stores
     cache = blocks * brought / (r.reads * CACHE)
     memory = p.bytes / (r.kept * MEMORY)
     waves = blocks / (MACHINE.sms * resident)
-    begin = r.begin + steps * r.wait / max(1, stages - 1)
-    begin += r.alone * stores * (resident == 1)
-    shapes = {shape for step in p.epilogue for _, shape in step.tensors}
-    begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
+    begin = r.begin + steps * r.wait / (stages - 1) + r.alone * stores * (resident == 1)
+    if p.epilogue:
+        alone += arithmetic(p, rows, columns, resident)
+        alone += rows * columns * _reads_results(p) / _ADDED
+        shapes = {shape for step in p.epilogue for _, shape in step.tensors}
+        begin += _NUMBERS * ("channel" in shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
 

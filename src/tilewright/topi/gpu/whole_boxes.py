@@ -23,6 +23,7 @@ from tilewright.topi.gpu.box_products import (
     boxes_of,
     channels_of,
     is_sooner,
+    least_time,
     resident_blocks,
     suited,
 )
@@ -43,8 +44,9 @@ _BEGIN, _BROUGHT = 1.05, 81_300
 #: The same of what is added to results and brought ahead, for each of the blocks of an SM and once
 #: more, as often as it counts beside a box where there are two; and of what threads read.
 _ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
-#: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`.
-_BESIDE = 1.0
+#: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
+#: each row of a tile: what is not predicted is hidden by other blocks.
+_BESIDE, _LARGE = 1.0, 1e-4
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -70,6 +72,11 @@ def suits_whole(problem: Problem) -> bool:
     return is_sooner(_tiles(problem), problem)
 
 
+def best_whole(problem: Problem) -> float:
+    """Microseconds that the best of these and of plain boxes is predicted to take."""
+    return min([*_tiles(problem).values(), least_time(problem)])
+
+
 @functools.lru_cache(maxsize=64)
 def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take. A block computes as many boxes as there are for
@@ -81,7 +88,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory = _MEMORY * problem.bytes / MEMORY
-    for groups, channels in product(GROUPS, channels_of(p)):
+    for groups, channels in product(GROUPS, channels_of(problem, p)):
         rows, filters = ROWS * groups, steps * channels * of.depth
         staged, columns = (
             of.staged(problem, rows, channels),
@@ -91,7 +98,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
         instructions = groups * (channels // columns) * steps * (of.depth // 32)
         products = instructions * cycles / MACHINE.clock
-        stores = rows * channels * of.stored / _STORED
+        stores = rows * channels * of.written / _STORED
         others = -(-wide // channels) * of.phases
         for box in _boxes(of, groups):
             seen = reach(p, box)
@@ -125,7 +132,8 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 if stages < 3:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
-                found[BoxProductTile(*box, channels, stages, 1, each)] = _BESIDE * cost
+                beside = _BESIDE + _LARGE * rows
+                found[BoxProductTile(*box, channels, stages, 1, each)] = beside * cost
     return found
 
 

@@ -1,0 +1,243 @@
+"""The tiles worth trying for gradients by the filter whose taps share boxes, best guess first.
+
+The guess is a time, of what tensor cores take, and loads from shared memory, and instructions, and
+what comes through the second-level cache and what memory moves.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import replace
+from itertools import product
+
+from tilewright.target.boxes import MOST_STEP
+from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
+from tilewright.target.instructions.tma_load import ALIGN, LARGEST
+from tilewright.target.target import Target
+from tilewright.topi.gpu.box_gradient_tiles import best_gradient, suits_gradient
+from tilewright.topi.gpu.box_products import BARRIERS, best_of
+from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
+from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_factors import up
+from tilewright.topi.nn.tap_gradients import (
+    FILTERS,
+    box_of_rows,
+    channels_of,
+    filled,
+    is_thin,
+    reach,
+    rows_of,
+    taps_of,
+)
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.step_sums import are_apart
+from tilewright.topi.pieces.tap_tiles import TapGradientTile
+from tilewright.topi.problem import Problem
+
+#: Cycles of a quarter of an SM for a product, by bytes of an operand's elements; of an SM for words
+#: that a warp loads; and by how much instructions count. The power by which these overlap.
+_PRODUCT, _WORDS, _ISSUE, _POWER = {2: 6.76, 4: 6.40}, {2: 0.56, 4: 0.45}, 0.87, 2.0
+#: How much longer a step takes where an SM has few warps, and microseconds of its barriers.
+_ALONE, _STEP = 0.91, 0.22
+#: Registers of a thread beside sums and operands; sums that it may have.
+_OTHERS, _SUMS = 56, 128
+#: Registers that a thread may need beyond these.
+_SPARE = 16
+#: Pixels of a step at least, where several taps see them; half as many of one, or with strides.
+_PIXELS = 128
+#: Microseconds until a block has its first boxes; of a launch that adds parts and of each part, and
+#: how often what these are counts of what memory moves; of a launch that copies rows.
+_BEGIN, _ADDING, _PART, _ADDED, _COPYING = 1.7, 2.0, 0.03, 1.28, 1.35
+#: Of the cache, what is read counts less; rows of boxes that are shorter take as long.
+_CACHED, _SHORT = 0.55, 128
+#: Floats of a row of shared memory that has all banks.
+_LINE = 32
+#: Of how many rounds of blocks the last, which is not full, counts.
+_ROUNDS = 3
+
+
+def conv_of(p: Problem) -> Conv | None:
+    """The gradient that such tiles compute in place of a problem's; None where there is none."""
+    if not isinstance(p, Conv) or p.pass_ != "wgrad" or not p.channels_last or p.is_depthwise:
+        return None
+    allowed = (
+        p.precision in ("tf32", "tf32x3")
+        if p.dtype == "float32"
+        else (p.dtype in ("float16", "bfloat16"))
+    )
+    if not allowed or p.accumulate != "float32" or max(p.stride) > MOST_STEP or sees_nothing(p):
+        return None
+    return None if p.out_channels % widths(p.dtype).chunk else taps_of(p)
+
+
+def shared_taps(p: Problem) -> dict[TapGradientTile, float]:
+    """Tiles of a gradient by the filter, and what they are predicted to take; none for others."""
+    return {} if conv_of(p) is None else _tiles(p)
+
+
+def suits_taps(p: Problem) -> bool:
+    """Whether taps that share boxes are predicted to be faster than those that do not."""
+    found = shared_taps(p)
+    if not found:
+        return False
+    return not suits_gradient(p) or min(found.values()) < best_gradient(p)
+
+
+def tap_gradient_tiles(p: Problem, target: Target) -> list[TapGradientTile]:
+    """For :func:`~tilewright.topi.sketches.tap_gradient.schedule_tap_gradient`."""
+    return best_of(shared_taps(p))
+
+
+@functools.lru_cache(maxsize=64)
+def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
+    """Tiles, and what they are predicted to take."""
+    p, found = conv_of(problem), dict[TapGradientTile, float]()
+    assert p is not None
+    own, _ = _summed(p)
+    for m, n, (r, t), box in product((64, 32, 16), (64, 32, 16, 8), _taps(p), _boxes(p)):
+        if p.dtype != "float32" and n == 8:
+            continue
+        for wm, wn, stages in product((1, 2, 4, 8), (1, 2, 4), (3, 4, 2)):
+            filters, channels = m * wm, n * wn
+            if p.groups > 1 and not _divides(p, filters, channels, m):
+                continue
+            if p.groups == 1 and (
+                filters >= 2 * max(FILTERS, p.out_channels) or channels >= 2 * max(16, own)
+            ):
+                continue
+            tile = TapGradientTile(filters, channels, *box, wm, wn, r, t, stages, 1)
+            if not 4 <= tile.warps <= 12:
+                continue
+            for each, time in _times(problem, p, tile):
+                found[each] = time
+    return found
+
+
+def _divides(p: Conv, filters: int, channels: int, m: int) -> bool:
+    """Whether a block has whole groups, or a part of one, and each warp's filters are of one."""
+    own, whole = p.channels // p.groups, p.multiplier
+    if p.multiplier % m or own % channels or filters > p.out_channels:
+        return False
+    return whole % filters == 0 or (filters % whole == 0 and channels == own)
+
+
+def _summed(p: Conv) -> tuple[int, tuple[int, int]]:
+    """Channels of a group, or columns of taps of few, and rows and columns of taps besides."""
+    if is_thin(p):
+        return p.kernel_w * filled(p), (p.kernel_h, 1)
+    return p.channels // p.groups, p.kernel
+
+
+def _taps(p: Conv) -> Iterator[tuple[int, int]]:
+    """Over how many warps rows of taps are divided, and columns."""
+    _, (rows, columns) = _summed(p)
+    for r in (1, 2, 3, 4, 5, 7):
+        if rows % r == 0:
+            yield r, 1
+            if columns > 1 and r == rows:
+                yield r, columns
+
+
+def _boxes(p: Conv) -> list[tuple[int, int, int]]:
+    """Boxes of pixels of dy, of which the least is brought beyond images and twice."""
+    extents, found = (p.batch, *p.out_image), []
+    if max(*p.out_image) == 1:
+        return [(n, 1, 1) for n in (64, 128)]
+    for images, rows, columns in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (8, 16, 32, 64)):
+        box = (images, rows, columns)
+        if not 32 <= math.prod(box) <= 256 or any(
+            n >= 2 * max(e, least) for n, e, least in zip(box, extents, (1, 1, 8), strict=True)
+        ):
+            continue
+        seen = reach(p, box)
+        if max(seen) > LARGEST:
+            continue
+        whole = math.prod(up(e, n) for e, n in zip(extents, box, strict=True))
+        phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
+        brought = whole * (1 + phases * math.prod(seen) / math.prod(box))
+        found.append((brought + whole, box))
+    # Steps of few pixels wait for their barriers.
+    least = _PIXELS if math.prod(p.kernel) > 1 == max(p.stride) else _PIXELS // 2
+    whole_steps = [pair for pair in found if math.prod(pair[1]) >= least] or found
+    return [box for _, box in sorted(whole_steps)[:8]]
+
+
+def _times(
+    problem: Problem, p: Conv, tile: TapGradientTile
+) -> Iterator[tuple[TapGradientTile, float]]:
+    """The same tile with as many parts as are worth trying, and what each is predicted to take."""
+    (own_m, own_n), size, (own, kernel) = tile.own, 4 if p.dtype == "float32" else 2, _summed(p)
+    apart, deep, thin = are_apart(p), 32 // size, is_thin(p)
+    rows, columns = -(-kernel[0] // tile.warps_r), -(-kernel[1] // tile.warps_t)
+    left, right = own_m // 16, own_n // 8
+    sums = own_m * own_n * rows * columns // WARP
+    held = 4 * left + 2 * right
+    registers = sums + held + _OTHERS
+    if apart:  # also the sums of a step, parts of operands, and where rows of these are
+        registers += sums + held // 2 + tile.columns
+    if sums > _SUMS or registers + _SPARE > min(255, REGISTERS // (WARP * tile.warps)):
+        return
+    row, channels = rows_of(p, tile), channels_of(p, tile)
+    phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
+    seen = math.prod(reach(p, tile.box))
+    if thin:
+        box = box_of_rows(p, tile)
+        if max(box) > LARGEST:
+            return
+        phases, channels, seen = 1, 1, math.prod(box)
+    elif seen * row[1] * size % ALIGN and phases * channels > row[1]:
+        return  # where the next box would begin
+    boxes = size * tile.pixels * tile.filters, size * seen * phases * channels
+    shared = tile.stages * sum(boxes) + BARRIERS
+    resident = occupancy(MACHINE, tile.warps, min(255, registers), shared)
+    if not resident:
+        return
+    short = [max(r * size + 12, _SHORT) / (r * size) for r in row]
+    brought = boxes[0] * short[0] + boxes[1] * (1 if thin else short[1])
+
+    steps, warps, taps = tile.pixels // deep, tile.warps, rows * columns
+    products = steps * taps * left * right * (3 if apart else 1)
+    shared_rows: float = rows
+    if size == 4:  # what rows of taps share is loaded once; short rows conflict in banks
+        step = p.stride[0]
+        loaded = sum(tile.rows + len(range(k, rows, step)) - 1 for k in range(min(step, rows)))
+        shared_rows = loaded / tile.rows if tile.rows > 1 else rows
+        left *= 1 + (row[0] < _LINE)
+        right *= 1 + (row[1] < _LINE and not thin)
+    words = steps * (4 * left + shared_rows * columns * 2 * right)
+    loads = words if size == 4 else words / 4
+    busy = (
+        (warps * products * _PRODUCT[size] / SCHEDULERS) ** _POWER
+        + (warps * words * _WORDS[size]) ** _POWER
+        + (_ISSUE * warps * (products + loads * (6 if apart else 2)) / SCHEDULERS) ** _POWER
+    ) ** (1 / _POWER) / MACHINE.clock
+    extents = (p.batch, *p.out_image)
+    boxes_of_all = math.prod(-(-e // n) for e, n in zip(extents, tile.box, strict=True))
+    tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels)
+    memory = problem.bytes / MEMORY
+    if thin:  # rows are copied
+        memory += 2 * size * p.batch * p.height * p.width * filled(p) / MEMORY
+    results = 4 * p.out_channels * own * math.prod(kernel)
+    for splits in _parts(boxes_of_all, tiles, resident):
+        each = -(-boxes_of_all // splits)
+        blocks = tiles * splits
+        waves = blocks / (MACHINE.sms * resident)
+        at_once = min(resident, -(-blocks // MACHINE.sms))
+        alone = at_once * busy * (1 + _ALONE / (at_once * warps)) + _STEP / at_once
+        issue = (max(1.0, waves) if waves > _ROUNDS else math.ceil(waves)) * each * alone
+        cache = _CACHED * blocks * each * brought / CACHE
+        cost = float((issue**4 + cache**4 + memory**4) ** 0.25)
+        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + _COPYING * thin
+        if splits > 1 or p != problem:
+            cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
+        yield replace(tile, splits=splits), cost
+
+
+def _parts(boxes: int, tiles: int, resident: int) -> list[int]:
+    """In how many parts pixels are summed: so that each SM has up to as many blocks as it holds, or
+    a few more, and in no fewer that have as many boxes at most."""
+    slots = resident * MACHINE.sms
+    counts = {max(1, n * slots // tiles) for n in (1, 2, 3)}
+    return sorted({-(-boxes // -(-boxes // min(boxes, n))) for n in counts})
