@@ -327,7 +327,7 @@ def test_problems_with_results_for_every_processor_are_not_split() -> None:
     layer = {"padding": 1, "dtype": "float16", "layout": "NHWC"}
     few = Conv.parse((1, 512, 7, 7), (512, 512, 3, 3), 1, **layer)
     assert suits_splits(few)
-    assert not suits_splits(few.replace(batch=64))
+    assert not suits_splits(few.replace(batch=512))
     assert not suits_splits(few.replace(batch=64, pass_="wgrad"))
 
 

@@ -62,6 +62,7 @@ SHARED: list[tuple[str, Conv, Any]] = [
     ("gpu.box_products", _square(), BoxProductTile(96, 1, 1, 128, 4, turned=1, boxes_to=2)),
     ("gpu.box_products", _conv("dgrad", channels=128, stride=2),
      BoxProductTile(1, 8, 8, 64, 3, boxes_to=2)),
+    ("gpu.box_gradient", _square("wgrad"), BoxGradientTile(64, 64, 3, 2, x_to=2)),
     ("gpu.box_gradient", _conv("wgrad"), BoxGradientTile(128, 64, 3, 2, x_to=2)),
     ("gpu.box_gradient", _conv("wgrad", channels=128), BoxGradientTile(64, 64, 4, 1, dy_to=2)),
 ]  # fmt: skip
