@@ -80,8 +80,8 @@ _SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
 _UNEVEN = 1.36
 #: The same of instructions that multiply slices of rows, which are short.
 _SLICED = 1.4
-#: Rows of 32 bytes that TMA brings an SM in a cycle.
-_ROWS = 1.0
+#: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
+_ROWS = 0.6
 #: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
 _LINE, _SHORT = 128, 0.1
