@@ -198,6 +198,7 @@ def has_windows(problem: Problem) -> bool:
 
 
 def best_of(found: dict[TileT, float]) -> list[TileT]:
+    """Tiles worth trying, the best guess first."""
     return sorted(found, key=lambda tile: found[tile])[:MOST]
 
 

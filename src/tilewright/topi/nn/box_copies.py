@@ -171,7 +171,7 @@ def sliced(p: Conv) -> int:
 def _folds(p: Conv) -> bool:
     """Whether columns of the image are brought together."""
     w = widths(p.dtype)
-    few = (p.channels <= w.deep and p.kernel_w > 1) or p.channels % w.chunk
+    few = (p.channels < w.deep and p.kernel_w > 1) or p.channels % w.chunk
     return bool(p.pass_ != "dgrad" and p.groups == 1 and few)
 
 

@@ -70,10 +70,10 @@ def step_of(d: BoxDeclaration) -> int:
 
 def by_groups(
     stage: Stage, tile: BlockTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
-    c: IterVar, pairs: bool,
+    c: IterVar, pairs: bool, inside: Sequence[IterVar] = (),
 ) -> IterVar:  # fmt: skip
-    """Divide the results of a block among its warpgroups, of which the loop is returned; with
-    ``pairs`` of channels stored at once."""
+    """Divide the results of a block among its groups of threads, of which the loop is returned,
+    ``outside`` and ``inside`` of which are others; with ``pairs`` of channels stored at once."""
     if tile.turned:  # neighbours of a channel are those of one thread
         group, c = stage.split(c, factor=tile.own_channels)
         stage.reorder(*outside, group, *pixel, c)
@@ -81,8 +81,9 @@ def by_groups(
         return group
     parts = [stage.split(x, factor=own) for x, own in zip(pixel, tile.of_groups, strict=True)]
     first, c = stage.split(c, factor=tile.own_channels)
-    stage.reorder(*outside, *(first for first, _ in parts), first, *(last for _, last in parts), c)
-    group = stage.fuse(*(first for first, _ in parts), first)
+    groups = [*(first for first, _ in parts), first]
+    stage.reorder(*outside, *groups, *inside, *(last for _, last in parts), c)
+    group = stage.fuse(*groups)
     stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
     if pairs:
         stage.vectorize(stage.split(c, factor=2)[1])

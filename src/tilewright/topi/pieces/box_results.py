@@ -39,11 +39,12 @@ def store(
     tile: BlockTile,
     one_by_one: bool = False,
     alike: bool = True,
+    together: bool = False,
 ) -> tuple[IterVar, IterVar]:
     """Whole rows of results from shared memory, or in layouts in which channels lie in blocks, or
     first, whole rows of those; returns the loops over blocks and over the boxes of each, which are
     one unless it computes them ``one_by_one``. Those have the same channels and phase where a block
-    has ``alike`` ones."""
+    has ``alike`` ones, and of all phases where these are ``together``."""
     images = Images(d.problem.result_layout)
     if images.block:
         n, c, h, w, within_block = out.op.axis
@@ -57,7 +58,7 @@ def store(
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
             axes[k], phase = out.split(axes[k], factor=step)
             extents[k] = -(-extents[k] // step)
-            (within[k] if alone else phases).append(phase)
+            (within[k] if alone or together else phases).append(phase)
     if d.numbered:
         *pixel, c = axes
         out.reorder(*pixel, *phases, *(x for more in within for x in more), c)
@@ -139,9 +140,11 @@ def share(numbers: Stage, tile: BlockTile, block: IterVar, out: Stage) -> None:
 
 
 def stage_results(
-    staged: Stage, d: BoxDeclaration, tile: BlockTile, block: IterVar, out: Stage
-) -> IterVar:
-    """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
+    staged: Stage, d: BoxDeclaration, tile: BlockTile, block: IterVar, out: Stage,
+    together: bool = False,
+) -> IterVar:  # fmt: skip
+    """Results of a block in shared memory, the epilogue included; returns the loop over groups,
+    each of which has its results of all phases ``together``, or of one phase after the other."""
     staged.compute_at(out, block)
     axes = list(staged.op.axis)
     phase = [] if d.phased is None else [axes.pop(3)]
@@ -153,8 +156,13 @@ def stage_results(
         layout = d.problem.result_layout
         n, c, h, w = image_axes(staged, layout if d.by_pixels is None else _LAST[len(axes)])
     stored = widths(d.output.dtype)
-    staged.storage_align(staged.op.axis[-2], stored.row, stored.chunk)  # no bank twice
-    return by_groups(staged, tile, phase, (n, h, w), c, _wide(d) % 2 == 0)
+    staged.storage_align(  # no bank twice
+        staged.op.axis[-2], min(stored.row, max(tile.channels, stored.chunk)), stored.chunk
+    )
+    outside, inside = ([], phase) if together else (phase, [])
+    if together:
+        staged.unroll(*phase)
+    return by_groups(staged, tile, outside, (n, h, w), c, _wide(d) % 2 == 0, inside)
 
 
 def _extents(tile: BlockTile, rank: int) -> tuple[int, ...]:
