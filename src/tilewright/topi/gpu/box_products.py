@@ -75,8 +75,8 @@ _BEHIND, _AHEAD = 1.51, 3
 _UNEVEN = 1.34
 #: The same of instructions that multiply slices of rows, which are short.
 _SLICED = 1.4
-#: Rows of 32 bytes that TMA brings an SM in a cycle.
-_ROWS = 1.0
+#: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
+_ROWS = 0.6
 #: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
 _LINE, _SHORT = 128, 0.1
@@ -554,5 +554,9 @@ def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:
     registers = -(-(held * columns // 2 + _OTHERS) // 8) * 8
     if registers > 255:
         return 0
-    found: int = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)
-    return found
+    return _resident(rows // ROWS * LANES // WARP, registers, shared)
+
+
+@functools.lru_cache(maxsize=4096)
+def _resident(warps: int, registers: int, shared: int) -> int:
+    return int(occupancy(MACHINE, warps, registers, shared))

@@ -14,7 +14,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.te import Tensor
-from tilewright.topi.nn.tap_gradients import TapDeclaration, reach, taps_of
+from tilewright.topi.nn.tap_gradients import TapDeclaration, box_of_rows, reach, taps_of
 from tilewright.topi.pieces.box_products import copy, innermost, load
 from tilewright.topi.pieces.box_results import add_parts
 from tilewright.topi.pieces.pixel_fragments import bring_rows, load_fragments
@@ -99,7 +99,7 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     for tensor, box in zip(boxes, (tile.box, reach(made, tile.box)), strict=True):
         stage, row = s[tensor], extent_of(tensor.op.axis[-1])
         if tensor is boxes[1] and d.seen is not None:
-            bring_rows(stage, sums, at, made, tile)
+            bring_rows(stage, sums, at, box_of_rows(made, tile), made.dtype, tile.stages)
         else:
             load(stage, sums, at, len(stage.op.axis) - 4, (*box, row), tile.stages, apart=False)
     return s
