@@ -12,7 +12,7 @@ from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_tiles import BoxProductTile, BoxTile
+from tilewright.topi.pieces.box_tiles import BlockTile, BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.
@@ -48,13 +48,19 @@ def bring(
 ) -> None:  # fmt: skip
     """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does."""
     step = step_of(d)
-    own = (*tile.box, d.boxes.slices * step)
+    own: tuple[int, ...] = (*tile.box, d.boxes.slices * step)
+    box: tuple[int, ...] = (step, ROW) if d.boxes.turned else (tile.channels, step)
+    first, second = d.boxes.blocks
+    if first:
+        own = (step // first, *tile.box, first)
+    if second:
+        box = (step // second, tile.channels, second)
     load(
-        boxes, sums, at, -6, own, tile.stages, over=over, windows=d.boxes.windows,
-        cluster=tile.boxes_to,
+        boxes, sums, at, -7 if first else -6, own, tile.stages, over=over,
+        windows=d.boxes.windows, cluster=tile.boxes_to,
     )  # fmt: skip
-    box = (step, ROW) if d.boxes.turned else (tile.channels, step)
-    load(taps, sums, at, -4, box, tile.stages, over=over, cluster=tile.filters_to)
+    load(taps, sums, at, -5 if second else -4, box, tile.stages, over=over,
+         cluster=tile.filters_to)  # fmt: skip
 
 
 def step_of(d: BoxDeclaration) -> int:
@@ -63,7 +69,7 @@ def step_of(d: BoxDeclaration) -> int:
 
 
 def by_groups(
-    stage: Stage, tile: BoxTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
+    stage: Stage, tile: BlockTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
     c: IterVar, pairs: bool, inside: Sequence[IterVar] = (),
 ) -> IterVar:  # fmt: skip
     """Divide the results of a block among its groups of threads, of which the loop is returned,
@@ -114,7 +120,7 @@ def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
         stage.vectorize(lane)
 
 
-def over_threads(stage: Stage, axis: IterVar, tile: BoxTile) -> IterVar:
+def over_threads(stage: Stage, axis: IterVar, tile: BlockTile) -> IterVar:
     """Divide a loop among the threads of the groups of a tile; returns the loop that is left."""
     turn, thread = stage.split(axis, factor=tile.groups * tile.lanes)
     group, thread = stage.split(thread, factor=tile.lanes)
