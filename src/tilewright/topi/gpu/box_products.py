@@ -12,6 +12,7 @@ import functools
 import math
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeVar
 
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
@@ -23,6 +24,8 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupanc
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
+    as_brought,
+    copies_filter,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -35,6 +38,7 @@ from tilewright.topi.nn.box_copies import (
 from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.conv_shapes import BLOCKED
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import (
     LANES,
@@ -76,6 +80,11 @@ _SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
 _UNEVEN = 1.36
 #: The same of instructions that multiply slices of rows, which are short.
 _SLICED = 1.4
+#: Rows of 32 bytes that TMA brings an SM in a cycle.
+_ROWS = 1.0
+#: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
+#: blocks, are half as long.
+_LINE, _SHORT = 128, 0.1
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -91,6 +100,8 @@ _KINDS = {
 #: How many tiles are worth trying.
 MOST = 40
 
+TileT = TypeVar("TileT")
+
 
 def convolution_of(p: Problem) -> Conv | None:
     """The convolution whose tiles a problem has: itself, or that of a product of matrices."""
@@ -102,7 +113,7 @@ def convolution_of(p: Problem) -> Conv | None:
 def suited(problem: Problem) -> Conv | None:
     """The convolution of a problem that :func:`suits`, as boxes compute it."""
     p = convolution_of(problem)
-    if p is None or p.is_depthwise or not p.channels_last:
+    if p is None or p.is_depthwise or not (as_brought(p).channels_last or as_brought(p).block):
         return None
     kind = f"{p.precision}, {p.pass_}" if p.dtype == "float32" else p.dtype
     if kind not in _KINDS or p.accumulate != _KINDS[kind]:
@@ -126,9 +137,9 @@ def suits(problem: Problem) -> bool:
 
 
 def suits_products(problem: Problem) -> bool:
-    """Whether rows of the product are pixels."""
+    """Whether rows of the product are pixels, and an SM has room for some tile."""
     p = suited(problem)
-    return p is not None and p.pass_ != "wgrad"
+    return p is not None and p.pass_ != "wgrad" and bool(_product_tiles(problem, split=False))
 
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
@@ -174,7 +185,7 @@ def suits_windows(problem: Problem) -> bool:
 def has_windows(problem: Problem) -> bool:
     """Whether TMA can copy windows of a problem."""
     p = suited(problem)
-    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2:
+    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2 or p.block:
         return False
     w = Convolved(p)
     taps = [(k - 1) * d for k, d in zip(w.kernel, w.dilation, strict=True)]
@@ -186,7 +197,8 @@ def has_windows(problem: Problem) -> bool:
     return min(window.grid) > 1 and max(taps) <= OFFSET and not window.limits(w.image)
 
 
-def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
+def best_of(found: dict[TileT, float]) -> list[TileT]:
+    """Tiles worth trying, the best guess first."""
     return sorted(found, key=lambda tile: found[tile])[:MOST]
 
 
@@ -194,7 +206,8 @@ def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
 class Sizes:
     """What tiles of a problem are made for: images, rows and columns of results, and how far those
     of neighbours are apart; taps, and those that a result has in the mean of the phases; phases of
-    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it."""
+    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it; and
+    where channels lie in blocks, bytes of one."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -205,6 +218,13 @@ class Sizes:
     parts: int
     made: Widths
     stored: int
+    block: int = 0
+
+    @property
+    def written(self) -> int:
+        """Bytes of a result as writing it counts: threads write pairs of bytes as pairs of 16
+        bits."""
+        return max(self.stored, 2)
 
     @staticmethod
     def of(p: Conv, result: str) -> Sizes:
@@ -227,7 +247,7 @@ class Sizes:
         parts = products * deep // step
         return Sizes(
             extents, (1, *w.stride), taps, mean, number, step * 16 // own.chunk, parts, made,
-            16 // made.chunk,
+            16 // made.chunk, p.block * 16 // own.chunk,
         )  # fmt: skip
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
@@ -259,11 +279,13 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), 1, 1), strides=(1, 1, 1))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
+    # A filter that is copied has long rows.
+    short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
     alike = computes_numbers(p)
     shapes = [
         (rows, channels, box, False)
-        for groups, channels in product(GROUPS, channels_of(p))
+        for groups, channels in product(GROUPS, channels_of(problem, p))
         for rows in [ROWS * groups]
         for box in boxes[groups]
     ]
@@ -277,14 +299,16 @@ def _product_tiles(
         if not split:
             shared += of.staged(problem, rows, channels)
         sides = (channels, rows) if turned else (rows, channels)
+        blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         time = functools.partial(
-            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
-        )
+            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices,
+            brought_rows=blocks,
+        )  # fmt: skip
         tiles = of.boxes(box) * -(-wide // channels)
         tile = BoxProductTile(*box, channels, stages, turned=int(turned))
         for splits in _parts(steps, tiles) if split else []:
             own: float = steps // splits
-            cost = time(own, tiles * splits, size=of.stored, brought=own * a_step)
+            cost = time(own, tiles * splits, size=of.written, brought=own * a_step)
             if cost is not None:
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                 cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
@@ -292,7 +316,8 @@ def _product_tiles(
         if split:
             continue
         own = of.mean * of.parts
-        stored, uneven = of.stored * (_TURNED if turned else 1), _UNEVEN if of.phases > 1 else 1
+        apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
+        stored, uneven = of.written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         cost = time(own * uneven, tiles * of.phases, size=stored, brought=own * a_step)
         if cost is None:
             continue
@@ -347,8 +372,17 @@ def computes_numbers(p: Problem) -> bool:
     return any(len(step.tensors) > 2 for step in p.epilogue)
 
 
-def channels_of(p: Conv) -> list[int]:
-    """How many channels of the result a tile may have."""
+def channels_of(problem: Problem, p: Conv) -> list[int]:
+    """How many channels of the result a tile may have: whole blocks, where it has such."""
+    return [c for c in _channels_of(p) if c % result_block(problem) == 0]
+
+
+def result_block(problem: Problem) -> int:
+    """Channels of a block of the result; 1 where they do not lie in such."""
+    return BLOCKED.get(problem.result_layout, 1) if isinstance(problem, Conv) else 1
+
+
+def _channels_of(p: Conv) -> list[int]:
     (_, made), slices, wide = of_a_group(p), sliced(p), p.result_channels
     if slices > 1:
         return [slices * made]
@@ -374,8 +408,9 @@ def _parts(steps: int, blocks: int) -> list[int]:
 
 def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
     """Boxes of powers of two with that many results: the two with the least beyond the images, but
-    those of which one of half as many rows has all."""
-    found, extents = [], of.extents
+    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
+    memory counts too, and of equals the widest are taken."""
+    found, extents = list[tuple[float, float, tuple[int, int, int]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
     for high, wide in product(sizes, sizes):
         if high * wide > rows:
@@ -383,27 +418,33 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
         box = (rows // high // wide, high, wide)
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
-        if any(n >= 2 * e for n, e in zip(box[1:], extents[1:], strict=True)):
+        first = 0 if of.block else 1
+        if any(n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)):
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
-        found.append((whole, abs(math.log2(high / wide)), box))
+        if of.block:
+            short = max(1.0, _LINE / (of.block * wide)) - 1
+            found.append((whole * (1 + _SHORT * short), -wide, box))
+        else:
+            found.append((whole, abs(math.log2(high / wide)), box))
     return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
-    shared: int, size: float, brought: float, slices: int = 1,
+    shared: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
 ) -> float | None:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
-    bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
-    bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
-    columns."""
+    bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
+    are short, and store results of ``size`` bytes; None where no SM holds one. Of ``slices`` of the
+    rows, each multiplies its part of the columns."""
     resident = resident_blocks(p, rows, columns, shared)
     if not resident:
         return None
     narrow = _NARROW / columns_of(columns // slices, p.dtype)
     rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
-    alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
+    alone = steps * max(rows * columns * step / rate, brought_rows / (_ROWS * MACHINE.clock))
+    alone += rows * columns * size / _STORED
     alone += arithmetic(p, rows, columns, resident)
     shared_reads = _FILTER_READS if p.pass_ == "wgrad" else _SHARED_READS
     cache = blocks * brought / (shared_reads * CACHE)

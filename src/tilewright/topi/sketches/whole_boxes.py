@@ -52,6 +52,9 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         multiply(sums, d, tile, result, at, k)
     else:
         add_steps(s, d.sum, part, d, tile)
-    load(s[boxes], out, box, -4, (*d.reach(tile.box), d.boxes.slices * step), tile.stages, False)
-    load(s[taps], out, block, -2, (step, ROW) if d.boxes.turned else (tile.channels, step), 1)
+    first, second = d.boxes.blocks
+    row = first or d.boxes.slices * step
+    load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
+    box_of_taps = (step, ROW) if d.boxes.turned else (tile.channels, second or step)
+    load(s[taps], out, block, -2, box_of_taps, 1)
     return s
