@@ -473,5 +473,9 @@ def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:
     registers = -(-(held * columns // 2 + _OTHERS) // 8) * 8
     if registers > 255:
         return 0
-    found: int = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)
-    return found
+    return _resident(rows // ROWS * LANES // WARP, registers, shared)
+
+
+@functools.lru_cache(maxsize=4096)
+def _resident(warps: int, registers: int, shared: int) -> int:
+    return int(occupancy(MACHINE, warps, registers, shared))
