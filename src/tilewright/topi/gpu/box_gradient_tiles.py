@@ -16,7 +16,9 @@ from tilewright.topi.gpu.box_products import (
     GROUPS,
     MOST,
     STAGES,
+    clusters,
     convolution_of,
+    resident_blocks,
     suited,
     time_of,
 )
@@ -28,7 +30,7 @@ from tilewright.topi.problem import Problem
 
 #: Where pixels are summed in parts, in microseconds: the launch that adds them, a part, and of what
 #: is moved what memory moves.
-_SUM, _SUM_PART, _SUM_MOVED = 0.1, 0.025, 1.4
+_SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 
@@ -62,6 +64,7 @@ def _gradient_tiles(problem: Problem) -> dict[BoxGradientTile, float]:
     extents = (p.batch, *p.out_image)
     steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
     taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
+    alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for groups, channels, stages in product(GROUPS, CHANNELS, STAGES):
         filters = groups * ROWS
         few = filters > max(ROWS, p.out_channels) or channels > max(ROW, own)
@@ -69,16 +72,21 @@ def _gradient_tiles(problem: Problem) -> dict[BoxGradientTile, float]:
             continue
         tiles = taps * -(-p.out_channels // filters) * -(-own // channels)
         shared = 2 * stages * (filters + channels) * PIXELS + BARRIERS
+        resident = resident_blocks(problem, filters, channels, shared)
+        if not resident:
+            continue
         for splits in _pixel_parts(steps, tiles, even):
             size, own_steps = 4 if splits > 1 else 2, -(-steps // splits)
-            brought = own_steps * (filters + channels) * 2 * PIXELS
-            cost = time_of(problem, filters, channels, 2 * PIXELS, own_steps, tiles * splits,
-                         stages, shared, size, brought)  # fmt: skip
-            if cost is not None:
-                moved = 4 * splits * p.out_channels * own * taps
+            moved = 4 * splits * p.out_channels * own * taps
+            for dy_to, x_to in clusters(-(-own // channels), -(-alike // filters)):
+                brought = own_steps * (filters / dy_to + channels / x_to) * 2 * PIXELS
+                cost = time_of(
+                    problem, filters, channels, 2 * PIXELS, own_steps, tiles * splits, stages,
+                    resident, size, brought, cluster=dy_to * x_to,
+                )  # fmt: skip
                 if splits > 1:
                     cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
-                found[BoxGradientTile(filters, channels, stages, splits)] = cost
+                found[BoxGradientTile(filters, channels, stages, splits, dy_to, x_to)] = cost
     return found
 
 

@@ -52,7 +52,8 @@ def store(
         n, c, h, w = image_axes(out, images.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
     axes = [n, h, w, c]
-    extents = [extent_of(a) for a in axes]
+    number, channels, space = images.extents([extent_of(a) for a in out.op.axis])
+    extents = [number, *([1] * (2 - len(space))), *space, channels // (images.block or 1)]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
