@@ -295,12 +295,14 @@ class Conv(Convolution):
         """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
         :data:`~tilewright.topi.nn.depthwise_byte_dots.FORMS`,
         :data:`~tilewright.topi.nn.flat_windows.FORMS`, or of
-        :data:`~tilewright.topi.nn.box_windows.FORMS`."""
+        :data:`~tilewright.topi.nn.box_windows.FORMS` and
+        :data:`~tilewright.topi.nn.tap_gradients.FORMS`."""
         from tilewright.topi.declare import FORMS
         from tilewright.topi.nn.box_windows import FORMS as BOXES
         from tilewright.topi.nn.depthwise_byte_dots import FORMS as DOTS
+        from tilewright.topi.nn.tap_gradients import FORMS as TAPS
 
-        known: dict[str, Any] = FORMS | BOXES | DOTS
+        known: dict[str, Any] = FORMS | BOXES | DOTS | TAPS
         return known[form](self, given) if form in known else super().declare_as(form, given)
 
     def permutation(self, name: str) -> tuple[int, ...] | None:

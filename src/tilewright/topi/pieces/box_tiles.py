@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Protocol
 
 from tilewright.target.devices import WARP
@@ -15,7 +15,7 @@ from tilewright.topi.parameters import later
 LANES, ROWS = 128, 64
 
 
-@functools.lru_cache(maxsize=1024)
+@cache
 def columns_of(channels: int, kind: str = "float16") -> int:
     """Columns of an instruction that a number of channels, of a type, is multiplied by: the most
     that divide them.

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.target.instruction import Instruction
-from tilewright.target.instructions import tma_load
 from tilewright.topi.pieces.box_products import innermost
 
 
@@ -27,14 +26,3 @@ def load_fragments(
     stage.reorder(*others, *whole, c, *block)
     stage.unroll(*others, *whole, c)
     stage.tensorize(block[0], instruction)
-
-
-def bring_rows(
-    stage: Stage, sums: Stage, at: IterVar, box: tuple[int, ...], kind: str, stages: int
-) -> None:
-    """Copy rows of few channels as they lie, a ``box`` of a type, ``stages - 1`` iterations of the
-    loop ``at`` ahead."""
-    stage.compute_at(sums, at)
-    if stages > 1:
-        stage.pipeline(stages)
-    stage.tensorize(stage.op.axis[-3], tma_load(box, kind))

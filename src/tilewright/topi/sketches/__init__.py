@@ -27,7 +27,6 @@ from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.warp_box_tiles import suits_warps, warp_box_tiles
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
-from tilewright.topi.nn.tap_gradients import declare_tap_gradient
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
@@ -120,7 +119,7 @@ SKETCHES = (
              matrices=True, form=byte_form, operators=(), types=("int",)),
     Template("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, (), None, True,
              taps.tap_gradient_tiles, ("cuda", "sim"), shared=True, where=taps.suits_taps,
-             arch="sm_90a", matrices=True, declares=declare_tap_gradient, operators=()),
+             arch="sm_90a", matrices=True, form="shared taps", operators=()),
     Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
              gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=()),
