@@ -12,7 +12,8 @@ from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_tiles import BlockTile, BoxProductTile
+from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.

@@ -11,8 +11,8 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.images import Images
+from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_products import by_groups, load, neighbours, over_threads
-from tilewright.topi.pieces.box_tiles import BlockTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -30,13 +30,9 @@ def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
 
 
 def store(
-    out: Stage,
-    d: BoxDeclaration,
-    tile: BlockTile,
-    one_by_one: bool = False,
-    alike: bool = True,
+    out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool = False, alike: bool = True,
     together: bool = False,
-) -> tuple[IterVar, IterVar]:
+) -> tuple[IterVar, IterVar]:  # fmt: skip
     """Whole rows of results from shared memory, or in layouts in which channels lie in blocks, or
     first, whole rows of those; returns the loops over blocks and over the boxes of each, which are
     one unless it computes them ``one_by_one``. Those have the same channels and phase where a block

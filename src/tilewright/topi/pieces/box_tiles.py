@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 from tilewright.target.devices import WARP
 from tilewright.target.instructions.wgmma import has_columns
@@ -26,47 +26,6 @@ def columns_of(channels: int, kind: str = "float16") -> int:
     return next(
         n for n in range(min(channels, 256), 0, -1) if channels % n == 0 and has_columns(n, kind)
     )
-
-
-class BlockTile(Protocol):
-    """What a block computes, by groups of threads: a box of images, rows and columns of results,
-    by channels."""
-
-    @property
-    def images(self) -> int: ...
-
-    @property
-    def columns(self) -> int: ...
-
-    @property
-    def channels(self) -> int: ...
-
-    @property
-    def boxes(self) -> int: ...
-
-    @property
-    def turned(self) -> int: ...
-
-    @property
-    def box(self) -> tuple[int, int, int]: ...
-
-    @property
-    def lanes(self) -> int: ...
-
-    @property
-    def groups(self) -> int: ...
-
-    @property
-    def of_groups(self) -> tuple[int, int, int]: ...
-
-    @property
-    def own_channels(self) -> int: ...
-
-    @property
-    def boxes_to(self) -> int: ...
-
-    @property
-    def filters_to(self) -> int: ...
 
 
 @dataclass(frozen=True)
