@@ -17,24 +17,24 @@ from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
-from tilewright.target.windows import OFFSET, Window
+from tilewright.target.windows import Window, most_offset
 from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
+    all_phases,
     in_boxes,
     is_in_halves,
     is_phased,
     is_turned,
     of_a_group,
-    phases,
     sliced,
     widths,
 )
 from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import (
     LANES,
@@ -92,14 +92,14 @@ _KINDS = {
 MOST = 40
 
 
-def convolution_of(p: Problem) -> Conv | None:
+def convolution_of(p: Problem) -> Convolution | None:
     """The convolution whose tiles a problem has: itself, or that of a product of matrices."""
     if isinstance(p, Gemm):
         return as_convolution(p)
-    return p if isinstance(p, Conv) else None
+    return p if isinstance(p, Convolution) else None
 
 
-def suited(problem: Problem) -> Conv | None:
+def suited(problem: Problem) -> Convolution | None:
     """The convolution of a problem that :func:`suits`, as boxes compute it."""
     p = convolution_of(problem)
     if p is None or p.is_depthwise or not p.channels_last:
@@ -170,16 +170,17 @@ def suits_windows(problem: Problem) -> bool:
 def has_windows(problem: Problem) -> bool:
     """Whether TMA can copy windows of a problem."""
     p = suited(problem)
-    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2:
+    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank == 1:
         return False
     w = Convolved(p)
     taps = [(k - 1) * d for k, d in zip(w.kernel, w.dilation, strict=True)]
     window = Window(tuple(w.result), tuple(w.stride), tuple(-x for x in w.before))
     if is_phased(p):
-        cut = [phases(p, d) for d in range(2)]
+        cut = all_phases(p)
         taps, grid = [c.taps - 1 for c in cut], Sizes.of(p, p.dtype).extents[1:]
-        window = Window(grid, (1, 1), tuple(c.first for c in cut))
-    return min(window.grid) > 1 and max(taps) <= OFFSET and not window.limits(w.image)
+        window = Window(grid, (1,) * len(cut), tuple(c.first for c in cut))
+    far = max(taps) > most_offset(p.rank)
+    return min(window.grid) > 1 and not far and not window.limits(w.image)
 
 
 def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
@@ -188,9 +189,10 @@ def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What tiles of a problem are made for: images, rows and columns of results, and how far those
-    of neighbours are apart; taps, and those that a result has in the mean of the phases; phases of
-    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it."""
+    """What tiles of a problem are made for: images of results and extents in them, and how far
+    those of neighbours are apart; taps, and those that a result has in the mean of the phases;
+    phases of results, bytes of a step and steps of a tap; the widths of what is stored, and bytes
+    of it."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -203,14 +205,14 @@ class Sizes:
     stored: int
 
     @staticmethod
-    def of(p: Conv, result: str) -> Sizes:
+    def of(p: Convolution, result: str) -> Sizes:
         """Those of a problem that boxes can bring, whose results are of that type."""
         w, taps, number = Convolved(p), math.prod(Convolved(p).kernel), 1
         mean: float = taps
         extents = (p.batch, *w.result)
         if is_phased(p):
             rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
-            cut = [phases(p, d) for d in range(2)]
+            cut = all_phases(p)
             extents, number = (p.batch, *rows), math.prod(len(c.phases) for c in cut)
             taps = math.prod(c.taps for c in cut)
             mean = math.prod(sum(n for _, n in c.seen) for c in cut) / number
@@ -232,11 +234,11 @@ class Sizes:
         size = rows * (row + self.made.chunk) * self.stored
         return size + 8 * channels * any(len(x.tensors) > 1 for x in problem.epilogue)
 
-    def boxes(self, box: tuple[int, int, int]) -> int:
+    def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
         return math.prod(-(-e // n) for e, n in zip(self.extents, box, strict=True))
 
-    def is_less(self, box: tuple[int, int, int]) -> bool:
+    def is_less(self, box: tuple[int, ...]) -> bool:
         """Whether one of half as many rows has all that this has."""
         return math.prod(box) > ROWS and any(
             n >= 2 * e for n, e in zip(box, self.extents, strict=True)
@@ -252,7 +254,8 @@ def _product_tiles(
     assert p is not None
     of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
     if windows:
-        of = replace(of, extents=(math.prod(of.extents), 1, 1), strides=(1, 1, 1))
+        single = (1,) * (len(of.extents) - 1)
+        of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
@@ -263,8 +266,8 @@ def _product_tiles(
         for rows in [ROWS * groups]
         for box in boxes[groups]
     ]
-    if of.extents[1:] == (1, 1) and slices == 1 and not split and not are_apart(p):
-        shapes += _turned(p, of.extents[0])
+    if max(of.extents[1:]) == 1 and slices == 1 and not split and not are_apart(p):
+        shapes += _turned(p, of.extents)
     for (rows, channels, box, turned), stages in product(shapes, STAGES):
         a_step = (rows * slices + channels) * of.depth
         shared = stages * a_step + BARRIERS
@@ -275,7 +278,7 @@ def _product_tiles(
             time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
         )
         tiles = of.boxes(box) * -(-wide // channels)
-        tile = BoxProductTile(*box, channels, stages, turned=int(turned))
+        tile = BoxProductTile.of(box, channels, stages, turned=int(turned))
         for splits in _parts(steps, tiles) if split else []:
             own: float = steps // splits
             cost = time(own, tiles * splits, size=of.stored, brought=own * a_step)
@@ -304,10 +307,12 @@ def _product_tiles(
     return found
 
 
-def _turned(p: Conv, results: int) -> list[tuple[int, int, tuple[int, int, int], bool]]:
+def _turned(
+    p: Convolution, extents: tuple[int, ...]
+) -> list[tuple[int, int, tuple[int, ...], bool]]:
     """Tiles whose channels are rows of instructions: as many results as let each SM, or each of two
     blocks of it, have up to some of them, channels and the box."""
-    found = []
+    found, (results, *single) = [], extents
     for groups in GROUPS:
         channels = groups * ROWS
         if channels >= 2 * p.result_channels:
@@ -317,7 +322,7 @@ def _turned(p: Conv, results: int) -> list[tuple[int, int, tuple[int, int, int],
             tiles = max(1, number * MACHINE.sms // parts)
             own = -(-results // (tiles * _COLUMNS)) * _COLUMNS
             if ROWS <= own <= LARGEST:
-                found.append((own, channels, (own, 1, 1), True))
+                found.append((own, channels, (own, *single), True))
     return list(dict.fromkeys(found))
 
 
@@ -336,7 +341,7 @@ def _reads_results(p: Problem) -> bool:
     return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
 
 
-def channels_of(p: Conv) -> list[int]:
+def channels_of(p: Convolution) -> list[int]:
     """How many channels of the result a tile may have."""
     (_, made), slices, wide = of_a_group(p), sliced(p), p.result_channels
     if slices > 1:
@@ -361,21 +366,21 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
+def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
     """Boxes of powers of two with that many results: the two with the least beyond the images, but
     those of which one of half as many rows has all."""
     found, extents = [], of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
-    for high, wide in product(sizes, sizes):
-        if high * wide > rows:
+    for space in product(sizes, repeat=len(extents) - 1):
+        if math.prod(space) > rows:
             continue
-        box = (rows // high // wide, high, wide)
+        box = (rows // math.prod(space), *space)
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
         if any(n >= 2 * e for n, e in zip(box[1:], extents[1:], strict=True)):
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
-        found.append((whole, abs(math.log2(high / wide)), box))
+        found.append((whole, math.log2(max(space) / min(space)), box))
     return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 

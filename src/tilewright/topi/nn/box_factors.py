@@ -16,28 +16,28 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import (
     ROW,
+    all_phases,
     is_phased,
     of_a_group,
-    phases,
     sliced,
     widths,
 )
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 #: Of what extents of factors are multiples: the largest extent of a box.
 WHOLE = 256
 
 
 class Windows:
-    """What results see: a ``tensor`` (batch, row, column, taps, channel), with the group first
-    where there are several, but those of slices. With ``steps``, the distances of results and of
-    taps, boxes are whole: (part, batch, row, column, channel), behind the group."""
+    """What results see: a ``tensor`` (batch, place in the image, taps, channel), with the group
+    first where there are several, but those of slices. With ``steps``, the distances of results and
+    of taps, boxes are whole: (part, batch, place, channel), behind the group."""
 
     def __init__(
-        self, p: Conv, window: Callable[..., Any], results: Sequence[Any], taps: Sequence[int],
-        filled: int, steps: tuple[Sequence[int], Sequence[int]] | None = None,
+        self, p: Convolution, window: Callable[..., Any], results: Sequence[Any],
+        taps: Sequence[int], filled: int, steps: tuple[Sequence[int], Sequence[int]] | None = None,
     ) -> None:  # fmt: skip
         self.problem = p
         self.steps: tuple[Sequence[int], Sequence[int]] | None = steps
@@ -47,21 +47,21 @@ class Windows:
         deep = filled if self.apart or p.groups == 1 else up(filled * p.groups, row)
         batch, *extents = (up(e, WHOLE) for e in results)
         if steps is not None and max(taps) == 1:  # of which no two overlap
-            self.steps = ((1, 1), (1, 1))
+            self.steps = ([1] * len(taps), [1] * len(taps))
 
         def channel(group: Sequence[Any], c: Any) -> Any:
             return c + group[0] * filled if group else c
 
         def by_taps(*at: Any) -> Any:
-            *group, n, y, x, r, s, c = at
-            return window(n, (y, x), (r, s), channel(group, c))
+            group, n, (*place, c) = at[: len(groups)], at[len(groups)], at[len(groups) + 1 :]
+            return window(n, place[: len(taps)], place[len(taps) :], channel(group, c))
 
         def by_parts(*at: Any) -> Any:
-            *group, part, n, y, x, c = at
-            c = channel(group, part * row + c)
+            group, (part, n, *place, c) = at[: len(groups)], at[len(groups) :]
+            c, corner = channel(group, part * row + c), [0] * len(taps)
             if max(taps) == 1:
-                return window(n, (y, x), (0, 0), c)
-            return window(n, (0, 0), (0, 0), c, (y, x))
+                return window(n, place, corner, c)
+            return window(n, corner, corner, c, place)
 
         shape = [*groups, batch, *extents, *taps, deep]
         if steps is not None:
@@ -100,35 +100,36 @@ class Taps:
         self.turned, self.whole, self.step = turned, whole, widths(kind).step(filled)
         step, channels = self.step, up(wide, WHOLE) + WHOLE
         phase = [] if number is None else [up(number, WHOLE)]
+        lead = len(phase)
         parts = filled // step
         if turned and whole:
 
             def turned_part(*at: Any) -> Any:
-                *phase, r, s, part, row, c, f = at
-                return element(row * ROW + f, part * step + c, (r, s), *phase)
+                first, (part, row, c, f) = at[:-4], at[-4:]
+                return element(row * ROW + f, part * step + c, first[lead:], *first[:lead])
 
             shape = [*phase, *taps, parts, channels // ROW, step, ROW]
             self.tensor = te.compute(shape, turned_part, name="Taps")
         elif turned:
 
             def of_row(*at: Any) -> Any:
-                *phase, row, c, r, s, f = at
-                return element(row * ROW + f, c, (r, s), *phase)
+                phase, (row, c, *place, f) = at[:lead], at[lead:]
+                return element(row * ROW + f, c, place, *phase)
 
             shape = [*phase, channels // ROW, filled, *taps, ROW]
             self.tensor = te.compute(shape, of_row, name="Taps")
         elif whole:
 
             def part_of(*at: Any) -> Any:
-                *phase, r, s, part, f, c = at
-                return element(f, part * step + c, (r, s), *phase)
+                first, (part, f, c) = at[:-3], at[-3:]
+                return element(f, part * step + c, first[lead:], *first[:lead])
 
             self.tensor = te.compute([*phase, *taps, parts, channels, step], part_of, name="Taps")
         else:
 
             def of_all(*at: Any) -> Any:
-                *phase, f, r, s, c = at
-                return element(f, c, (r, s), *phase)
+                phase, (f, *place, c) = at[:lead], at[lead:]
+                return element(f, c, place, *phase)
 
             self.tensor = te.compute([*phase, channels, *taps, filled], of_all, name="Taps")
 
@@ -175,30 +176,32 @@ class Added:
         }  # fmt: skip
 
 
-def reach(p: Conv, box: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Images, rows and columns of what a box of results of a problem that boxes can bring sees
-    through all taps."""
-    w, (images, rows, columns) = Convolved(p), box
+def reach(p: Convolution, box: tuple[int, ...]) -> tuple[int, ...]:
+    """Images and the extents in them of what a box of results of a problem that boxes can bring
+    sees through all taps."""
+    w, (images, *space) = Convolved(p), box
     if max(w.kernel) == 1 and not is_phased(p):
         return box
-    steps: Any = zip((rows, columns), w.kernel, w.stride, w.dilation, strict=True)
+    steps: Any = zip(space, w.kernel, w.stride, w.dilation, strict=True)
+    if p.pass_ == "wgrad":  # whose boxes are of dy, and whose blocks have taps of one plane
+        taps = (*[1] * (len(space) - 2), *w.result[-2:])
+        steps = zip(space, taps, w.dilation, w.stride, strict=True)
     if is_phased(p):
-        steps = [(e, phases(p, d).taps, 1, 1) for d, e in enumerate((rows, columns))]
-    rows, columns = ((e - 1) * step + (t - 1) * apart + 1 for e, t, step, apart in steps)
-    return images, rows, columns
+        steps = [(e, c.taps, 1, 1) for e, c in zip(space, all_phases(p), strict=True)]
+    return images, *((e - 1) * step + (t - 1) * apart + 1 for e, t, step, apart in steps)
 
 
 def window_of(
-    p: Conv, image: Any, batch: Any, channels: int, extents: Sequence[int],
+    p: Convolution, image: Any, batch: Any, channels: int, extents: Sequence[int],
     steps: Sequence[Sequence[int]],
 ) -> Callable[..., Any]:  # fmt: skip
     """What is seen of a channel by a result through a tap, or of a pixel that is further by
     ``more``; zero outside of the image. ``steps`` are the distances of results and of taps, and
     what lies before the image."""
-    images = Images(p.layout)
+    images, none = Images(p.layout), [0] * len(extents)
 
     def seen(
-        n: Any, result: Sequence[Any], tap: Sequence[Any], c: Any, more: Sequence[Any] = (0, 0)
+        n: Any, result: Sequence[Any], tap: Sequence[Any], c: Any, more: Sequence[Any] = none
     ) -> Any:
         places = [
             o * s + t * d + further - low
@@ -206,7 +209,7 @@ def window_of(
         ]
         inside = [n < batch, c < channels]
         inside += [x for i, e in zip(places, extents, strict=True) for x in (i >= 0, i < e)]
-        read = image[images.order(n, c, places[2 - p.rank :])]
+        read = image[images.order(n, c, places[len(places) - p.rank :])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
 
     return seen

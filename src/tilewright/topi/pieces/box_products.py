@@ -48,9 +48,9 @@ def bring(
     """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does."""
     step = step_of(d)
     own = (*tile.box, d.boxes.slices * step)
-    load(boxes, sums, at, -6, own, tile.stages, over=over, windows=d.boxes.windows)
+    load(boxes, sums, at, -2 - 2 * d.space, own, tile.stages, over=over, windows=d.boxes.windows)
     box = (step, ROW) if d.boxes.turned else (tile.channels, step)
-    load(taps, sums, at, -4, box, tile.stages, over=over)
+    load(taps, sums, at, -2 - d.space, box, tile.stages, over=over)
 
 
 def step_of(d: BoxDeclaration) -> int:

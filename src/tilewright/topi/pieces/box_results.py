@@ -40,9 +40,9 @@ def store(
     """Whole rows of results from shared memory; returns the loops over blocks and over the boxes
     of each, which are one unless it computes them ``one_by_one``. Those have the same channels and
     phase where a block has ``alike`` ones."""
-    n, c, h, w = image_axes(out, d.problem.layout)
+    n, c, *space = image_axes(out, d.problem.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels)
-    axes = [n, h, w, c]
+    axes = [n, *space, c]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
@@ -119,22 +119,22 @@ def stage_results(
     """Results of a block in shared memory, the epilogue included; returns the loop over groups."""
     staged.compute_at(out, block)
     axes = list(staged.op.axis)
-    phase = [] if d.phased is None else [axes.pop(3)]
+    phase = [] if d.phased is None else [axes.pop(-2)]
     for axis, extent in zip(axes, (*_extents(tile, len(axes) - 1), tile.channels), strict=True):
         staged.align_bounds(axis, extent)
     if phase:
-        n, h, w, c = axes
+        n, *space, c = axes
     else:
-        n, c, h, w = image_axes(staged, d.problem.layout)
+        n, c, *space = image_axes(staged, d.problem.layout)
     stored = widths(d.output.dtype)
     staged.storage_align(staged.op.axis[-2], stored.row, stored.chunk)  # no bank twice
-    return by_groups(staged, tile, phase, (n, h, w), c, _wide(d) % 2 == 0)
+    return by_groups(staged, tile, phase, (n, *space), c, _wide(d) % 2 == 0)
 
 
 def _extents(tile: BoxProductTile, rank: int) -> tuple[int, ...]:
     """Those of a tile along the dimensions that results have but channels."""
-    images, rows, columns = tile.box
-    return {3: (images, rows, columns), 2: (images, columns), 1: (images,)}[rank]
+    images, *space = tile.box
+    return images, *space[len(space) + 1 - rank :]
 
 
 def _wide(d: BoxDeclaration) -> int:

@@ -70,7 +70,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         wgmma(tile.channels, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * ROW)),
     )
     for stage in (s[left], s[right]):  # pixels and channels are the last axes
-        load(stage, sums, at, len(stage.op.axis) - 4, (*d.boxes.pixels, ROW), tile.stages)
+        load(stage, sums, at, -2 - d.space, (*d.boxes.pixels, ROW), tile.stages)
     return s
 
 

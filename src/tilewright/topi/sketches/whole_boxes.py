@@ -52,6 +52,8 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         multiply(sums, d, tile, result, at, k)
     else:
         add_steps(s, d.sum, part, d, tile)
-    load(s[boxes], out, box, -4, (*d.reach(tile.box), d.boxes.slices * step), tile.stages, False)
-    load(s[taps], out, block, -2, (step, ROW) if d.boxes.turned else (tile.channels, step), 1)
+    own = (*d.reach(tile.box), d.boxes.slices * step)
+    load(s[boxes], out, box, -2 - d.space, own, tile.stages, False)
+    filter = (step, ROW) if d.boxes.turned else (tile.channels, step)
+    load(s[taps], out, block, -2, filter, 1)
     return s
