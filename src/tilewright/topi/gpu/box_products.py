@@ -230,8 +230,8 @@ class Sizes:
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
         """Bytes of results in shared memory."""
-        row = -(-channels // self.made.row) * self.made.row
-        size = rows * (row + self.made.chunk) * self.stored
+        vectors = -(-channels // self.made.chunk) | 1
+        size = rows * vectors * self.made.chunk * self.stored
         return size + 8 * channels * any(len(x.tensors) > 1 for x in problem.epilogue)
 
     def boxes(self, box: tuple[int, ...]) -> int:

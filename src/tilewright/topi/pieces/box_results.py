@@ -127,7 +127,8 @@ def stage_results(
     else:
         n, c, *space = image_axes(staged, d.problem.layout)
     stored = widths(d.output.dtype)
-    staged.storage_align(staged.op.axis[-2], stored.row, stored.chunk)  # no bank twice
+    # An odd number of vectors: no bank twice.
+    staged.storage_align(staged.op.axis[-2], 2 * stored.chunk, stored.chunk)
     return by_groups(staged, tile, phase, (n, *space), c, _wide(d) % 2 == 0)
 
 

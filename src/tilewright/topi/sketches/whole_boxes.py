@@ -22,7 +22,12 @@ from tilewright.topi.pieces.box_results import (
 )
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
+from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
+
+#: Steps that are written out, at most: where an instruction is of a constant place in a box, it
+#: takes a few others to say so, and more than the products where there are few channels.
+_WRITTEN = 32
 
 
 def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
@@ -50,6 +55,8 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         phase, result = axes_of(sums.op.axis, d)
         sums.reorder(*phase, at, *result, k)
         multiply(sums, d, tile, result, at, k)
+        if extent_of(at) <= _WRITTEN:
+            sums.unroll(at)
     else:
         add_steps(s, d.sum, part, d, tile)
     own = (*d.reach(tile.box), d.boxes.slices * step)
