@@ -42,7 +42,6 @@ from problem_parts import Builds, Named, begin_builds, built, wider_choices
 import tilewright
 from tilewright.cli._measure import torch_peer
 from tilewright.cli._measure.turns import until_idle
-from tilewright.topi.operators import conv_torch
 from tilewright.topi.operators.conv import Conv
 
 #: By what the sections are called; "" is the convolution alone.
@@ -62,28 +61,7 @@ Calls: TypeAlias = dict[str, Callable[[int], Any]]
 
 
 class Fused(Layer):
-    """A layer whose PyTorch ways have the epilogue as well.
-
-    ``tensors`` are those of its steps, in calling order.
-    """
-
-    def __init__(self, p: Conv, device: str) -> None:
-        super().__init__(p, device=device)
-        shapes = list(p.shapes().values())[2:]
-        self.tensors = [
-            self.torch.randn(shape, device=device, dtype=self.w.dtype) for shape in shapes
-        ]
-
-    def operands(self) -> list[tuple[Any, ...]]:
-        return [(*found, *self.tensors) for found in super().operands()]
-
-    def convolution(self, x: Any, w: Any, dy: Any, groups: int) -> Any:
-        y = super().convolution(x, w, dy, groups)
-        rest = [t[: y.shape[1]].to(y.dtype) for t in self.tensors]
-        for step in self.p.epilogue:
-            own = [rest.pop(0) for _ in step.tensors]
-            y = conv_torch.apply(self.torch, step, y, own)
-        return y
+    """A layer whose PyTorch ways are compiled as well."""
 
     def compiled(self, last: bool) -> Callable[[int], Any]:
         """The composite by ``torch.compile``, with inputs in one memory format."""
@@ -175,7 +153,7 @@ def time_case(
     errors: dict[tuple[str, str], dict[str, float]] = {}
     for layout, problems in case.items():
         for name, p in problems.items():
-            subject = Fused(p, device)
+            subject = Fused(p, device=device)
             mine, errors[layout, name] = subject.kernels(built(builds[layout, name]))
             times = tried[layout, name] = medians(mine, p, device, _TRY_ROUNDS)
             for tile in sorted(times, key=times.__getitem__)[:_COMPARED]:

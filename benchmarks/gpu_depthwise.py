@@ -32,6 +32,7 @@ from parts import run_on_gpus
 from problem_parts import Named, results, run_part, wider_choices
 
 import tilewright
+from tilewright.topi.operators import conv_torch
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES
 
@@ -39,14 +40,22 @@ from tilewright.topi.templates import TEMPLATES
 PEAK = {"float32": 60e12, "float16": 700e12, "bfloat16": 700e12}
 #: Replays of every graph.
 _ROUNDS = 25
-#: What an error may be, relative to the norm of the result.
+#: What an error may be, relative to the norm of the result; and where TF32 is allowed.
 ERROR = {"float32": 1e-5, "float16": 2e-3, "bfloat16": 1.5e-2}
+_TF32_ERROR = 1e-3
+
+
+def most_error(p: Conv) -> float:
+    """What an error may be, relative to the norm of the result."""
+    return _TF32_ERROR if p.precision == "tf32" else ERROR[p.dtype]
 
 
 class Layer:
-    """The operands of a problem on a device, its reference, and PyTorch's ways to compute it.
+    """The operands of a problem on a device, its reference, and PyTorch's ways to compute it, with
+    its epilogue.
 
-    There are ``sets`` of operands, by default as many as go past the cache.
+    There are ``sets`` of operands, by default as many as go past the cache; ``tensors`` are those
+    of the epilogue, in calling order, one a channel each.
     """
 
     def __init__(self, p: Conv, sets: int = 0, device: str = "cuda") -> None:
@@ -65,6 +74,8 @@ class Layer:
         self.x = [random(images) for _ in range(self.sets)]
         self.dy = [random(results) for _ in range(self.sets)]
         self.w = random((p.out_channels, 1, p.kernel_h, p.kernel_w))
+        shapes = list(p.shapes().values())[2:]
+        self.tensors = [random(shape) for shape in shapes]
         self.result = [self.empty(images, results, kind) for _ in range(self.sets)]
 
     def empty(self, images: Any, results: Any, kind: Any) -> Any:
@@ -81,13 +92,13 @@ class Layer:
             return t
         return t.contiguous(memory_format=self.torch.channels_last).permute(0, 2, 3, 1)
 
-    def operands(self) -> list[tuple[Any, Any]]:
+    def operands(self) -> list[tuple[Any, ...]]:
         filters = self.w.view(self.p.channels, self.p.multiplier, *self.w.shape[2:])
         x, dy = map(self.lying, self.x), map(self.lying, self.dy)
         if self.p.pass_ == "forward":
-            return [(a, filters) for a in x]
+            return [(a, filters, *self.tensors) for a in x]
         if self.p.pass_ == "dgrad":
-            return [(g, filters) for g in dy]
+            return [(g, filters, *self.tensors) for g in dy]
         return list(zip(x, dy, strict=True))
 
     def convolution(self, x: Any, w: Any, dy: Any, groups: int) -> Any:
@@ -95,12 +106,19 @@ class Layer:
         p, torch = self.p, self.torch
         padding = (p.padding[0], p.padding[1])
         if p.pass_ == "forward":
-            return torch.nn.functional.conv2d(x, w, None, p.stride, padding, 1, groups)
+            y = torch.nn.functional.conv2d(x, w, None, p.stride, padding, p.dilation, groups)
+            return self._behind(y)
         mask = (p.pass_ == "dgrad", p.pass_ == "wgrad", False)
         found = torch.ops.aten.convolution_backward(
-            dy, x, w, None, p.stride, padding, (1, 1), False, (0, 0), groups, mask
+            dy, x, w, None, p.stride, padding, p.dilation, False, (0, 0), groups, mask
         )
-        return found[0] if p.pass_ == "dgrad" else found[1]
+        return self._behind(found[0]) if p.pass_ == "dgrad" else found[1]
+
+    def _behind(self, y: Any) -> Any:
+        rest = [t[: y.shape[1]].to(y.dtype) for t in self.tensors]
+        for step in self.p.epilogue:
+            y = conv_torch.apply(self.torch, step, y, [rest.pop(0) for _ in step.tensors])
+        return y
 
     @functools.cached_property
     def right(self) -> Any:
@@ -146,7 +164,7 @@ def time_layer(p: Conv, files: dict[str, str], bandwidth: float) -> dict[str, An
         layer.result[0].fill_(math.nan)
         kernel(*operands[0], layer.result[0])
         errors[name] = layer.error()
-        if not errors[name] <= ERROR[p.dtype]:
+        if not errors[name] <= most_error(p):
             raise AssertionError(f"{p}: {name} has an error of {errors[name]:.2g}")
         calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], layer.result[i % n])
     # Graphs of a millisecond or so: of small layers they hold more launches.

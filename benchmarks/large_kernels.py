@@ -60,8 +60,6 @@ _FEW = {
 _CHOSEN = 3
 #: Tiles of a template that is asked for.
 _ALSO = 8
-#: What an error may be where TF32 is allowed, relative to the norm of the result.
-_TF32_ERROR = 1e-3
 #: Rounds, and seconds a problem, about; PyTorch's slowest take five rounds whatever it costs.
 _ROUNDS, _SECONDS = 15, 0.6
 
@@ -130,8 +128,7 @@ def time_problem(
         subject.result[0].fill_(math.nan)
         kernel(*operands[0], subject.result[0])
         errors[name] = subject.error()
-        most = _TF32_ERROR if p.precision == "tf32" else gpu_depthwise.ERROR[p.dtype]
-        if not errors[name] <= most:
+        if not errors[name] <= gpu_depthwise.most_error(p):
             raise AssertionError(f"{p}: {name} has an error of {errors[name]:.2g}")
         calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], subject.result[i % n])
     if not errors:

@@ -15,7 +15,7 @@ from tilewright.select.registry import algorithms
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import Attention
-from tilewright.topi.pieces.attention import AttentionMmaTile
+from tilewright.topi.pieces.attention import AttentionGroupTile, AttentionMmaTile
 from tilewright.topi.templates import TEMPLATES, templates
 
 TARGETS = ["llvm", "sim", pytest.param("opencl", marks=pytest.mark.needs_opencl)]
@@ -45,7 +45,7 @@ def test_tensor_cores_compute_it(p, dtype):
 
 @pytest.mark.parametrize(
     "tile",
-    [AttentionMmaTile(2), AttentionMmaTile(1, 16, 1), AttentionMmaTile(2, 32, 2),
+    [AttentionMmaTile(2), AttentionMmaTile(1, 16, 1), AttentionMmaTile(2, 32, 2, 2),
      AttentionMmaTile(3, 16, 3), AttentionMmaTile(4, 64, 2)],
     ids=str,
 )  # fmt: skip
@@ -56,6 +56,23 @@ def test_keys_come_at_once_or_in_steps(p, tile):
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
     assert error(p, kernel) < TOLERANCE["float16"]
+
+
+@pytest.mark.parametrize(
+    "tile", [AttentionGroupTile(2, 64, 2), AttentionGroupTile(1, 32, 3)], ids=str
+)
+@pytest.mark.parametrize("p", [
+    Attention(batch=2, heads=2, rows=70, keys=130, depth=64, dtype="float16", mask=(1, 1, 70, 130)),
+    Attention(heads=4, kv_heads=2, rows=100, keys=100, depth=24, width=40, dtype="bfloat16",
+              layout="BSHD", causal=True),
+    Attention(heads=1, rows=65, keys=65, depth=128, dtype="float16", layout="BS3HD",
+              mask=(1, 1, 1, 65), mask_dtype="bool"),
+], ids=str)  # fmt: skip
+def test_warpgroups_compute_it(p, tile):
+    template = TEMPLATES["gpu.attention_groups"]
+    declared = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
+    assert error(p, kernel) < TOLERANCE[p.dtype]
 
 
 @pytest.mark.needs_nvrtc
@@ -69,7 +86,7 @@ def test_keys_come_at_once_or_in_steps(p, tile):
 ], ids=str)  # fmt: skip
 def test_its_rows_stay_in_registers(p, arch):
     target = Target.parse(f"cuda -arch={arch}")
-    template = TEMPLATES["gpu.attention"]
+    template = templates(p, target)[0]
     for tile in template.candidates(p, target)[:2]:
         declared = template.declare(p, tile)
         kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)

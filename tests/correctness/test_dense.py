@@ -13,6 +13,7 @@ from tests.support import pocl
 from tests.support.dense import convolution, convolutions, product, products, volumes
 from tests.support.depthwise import TOLERANCE, run
 
+import tilewright
 from tilewright.cli._measure import floors
 from tilewright.cli.main import main
 from tilewright.ir.errors import ProblemError
@@ -21,7 +22,9 @@ from tilewright.select.choice import choose
 from tilewright.select.registry import algorithms
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d, Gemm
+from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES
 
 TARGETS = [
     "llvm", "sim",
@@ -164,3 +167,18 @@ def test_problems_that_are_none_say_why():
             Conv3d.parse(shape, filter, **more)
     with pytest.raises(ProblemError, match="5 channels in 2 groups"):
         Conv3d(batch=1, channels=5, groups=2, image=(3, 3, 3), kernel=(1, 1, 1))
+
+
+@pytest.mark.parametrize("target", ["sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
+def test_a_long_epilogue_is_of_the_rows_that_a_group_has(target: str) -> None:
+    """Of so many steps parts have names of their own, and which threads hold what these stand for
+    was not asked: threads with rows beyond the group stored them over others."""
+    p = Conv3d.parse(
+        (1, 12, 3, 6, 7), (4, 6, 2, 3, 3), 2, padding=1, dtype="float16",
+        epilogue="relu6+hswish+hsigmoid",
+    )  # fmt: skip
+    tile = MmaTile(16, 128, 32, 1, 2, 2, 1)
+    d = p.declare()
+    machine = "cuda -arch=sm_90a" if target == "cuda" else target
+    kernel = tilewright.build(TEMPLATES["gpu.products_mma"].schedule(d, tile), d.args, machine)
+    assert run(p, kernel, device="cuda" if target == "cuda" else "cpu", exact=convolution) < 2e-3

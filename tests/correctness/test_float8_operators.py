@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
 from tests.support.dense import convolution, product
-from tests.support.narrow import from_bits
+from tests.support.narrow import error_of_float8
 
 import tilewright
-from tilewright.ir.dtype import FLOAT8
-from tilewright.runtime.ndarray import array
 from tilewright.runtime.sass import opcodes
 from tilewright.select.choice import choose
 from tilewright.target import Target
@@ -45,24 +42,8 @@ LAYERS: tuple[Problem, ...] = (
 
 def relative_error(kernel: Any, p: Problem, target: str = "cpu") -> float:
     """Of a result in memory full of NaN, against float64."""
-    rng = np.random.default_rng(0)
-    given, exact = {}, {}
-    for name, (shape, kind) in p.inputs().items():
-        held = array(rng.standard_normal(shape).astype("float32"), type=kind)
-        given[name] = held.copyto("cuda") if target.startswith("cuda") else held
-        raw = held.numpy()
-        narrow = kind in (*FLOAT8, "bfloat16")
-        exact[name] = raw.view(f"uint{8 * raw.itemsize}") if narrow else raw
-        exact[name] = from_bits(exact[name], kind) if narrow else raw
-    device = "cuda" if target.startswith("cuda") else "cpu"
-    result = array(np.full(p.result.shape, np.nan, "float32"), device, p.result.dtype)
-    kernel(*given.values(), result)
-    found = result.numpy()
-    if p.result.dtype == "bfloat16":
-        found = from_bits(found.view("uint16"))
-    reference = product(p, exact) if isinstance(p, Gemm) else convolution(p, exact)
-    difference = np.linalg.norm(found.astype("float64") - reference)
-    return float(difference / np.linalg.norm(reference))
+    exact: Any = product if isinstance(p, Gemm) else convolution
+    return error_of_float8(p, kernel, exact, device="cuda" if "cuda" in target else "cpu")
 
 
 @pytest.mark.parametrize("p", LAYERS, ids=str)

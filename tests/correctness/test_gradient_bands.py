@@ -10,7 +10,7 @@ import tilewright
 from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
+from tilewright.topi.pieces.row_band_cuts import RowBandTile
 from tilewright.topi.templates import TEMPLATES
 
 TEMPLATE = TEMPLATES["gpu.band_gradient"]
@@ -25,23 +25,26 @@ WIDE = problem("64x32x112x112", "32x1x5x5")
 
 #: Problems, each with a tile that does not divide it in some way.
 CASES = [
-    (problem("3x2x19x40", "2x1x5x5"), BandTile(2, 32, 2, 1, 2)),
-    (problem("2x3x9x56", "3x1x7x7", padding=3, dtype="bfloat16"), BandTile(1, 64, 4, 2, 1)),
-    (problem("5x1x8x12", "1x1x9x3", padding=(4, 1)), BandTile(1, 16, 4, 3, 1)),
-    (problem("2x2x11x13", "4x1x4x6", padding=(0, 2, 3, 1)), BandTile(1, 16, 2, 1, 3)),
-    (problem("3x2x20x24", "2x1x3x3", dilation=(3, 2), dtype="bfloat16"), BandTile(2, 32, 4, 2, 1)),
-    (problem("1x2x5x6", "2x1x1x1", padding=0), BandTile(1, 16, 4, 1, 1)),
-    (problem("2x1x6x7", "1x1x2x3", padding=4), BandTile(1, 16, 4, 2, 1)),
-    (problem("5x1x17x24", "1x1x7x7", padding=3, dtype="bfloat16"), BandTile(2, 16, 2, 3, 2)),
-    (problem("3x1x9x64", "1x1x3x9", padding=(1, 4)), BandTile(1, 64, 2, 2, 1)),
-    (problem("2x1x10x16", "1x1x2x4", dilation=(5, 2), padding=3), BandTile(1, 16, 2, 1, 1)),
-    (problem("2x1x9x72", "1x1x5x5", padding=(2, 3, 2, 1)), BandTile(1, 64, 2, 3, 1)),
-    (problem("3x2x19x40", "2x1x5x5", stride=2), BandTile(2, 32, 2, 1, 2)),
-    (problem("2x3x17x27", "3x1x3x4", stride=2, padding=(1, 2, 0, 1)), BandTile(1, 16, 2, 2, 1)),
-    (problem("2x2x21x30", "4x1x5x3", stride=(2, 1), dtype="bfloat16"), BandTile(1, 32, 2, 1, 1)),
-    (problem("2x2x11x34", "2x1x4x7", stride=(1, 2), dilation=(2, 1)), BandTile(1, 16, 2, 3, 1)),
-    (problem("2x1x30x18", "1x1x9x1", stride=2, dilation=(2, 3)), BandTile(2, 16, 2, 1, 1)),
-    (problem("3x1x6x9", "1x1x1x2", stride=2, padding=0, dilation=2), BandTile(1, 16, 4, 1, 1)),
+    (problem("3x2x19x40", "2x1x5x5"), RowBandTile(2, 32, 2, 1, 2)),
+    (problem("2x3x9x56", "3x1x7x7", padding=3, dtype="bfloat16"), RowBandTile(1, 64, 4, 2, 1)),
+    (problem("5x1x8x12", "1x1x9x3", padding=(4, 1)), RowBandTile(1, 16, 4, 3, 1)),
+    (problem("2x2x11x13", "4x1x4x6", padding=(0, 2, 3, 1)), RowBandTile(1, 16, 2, 1, 3)),
+    (
+        problem("3x2x20x24", "2x1x3x3", dilation=(3, 2), dtype="bfloat16"),
+        RowBandTile(2, 32, 4, 2, 1),
+    ),
+    (problem("1x2x5x6", "2x1x1x1", padding=0), RowBandTile(1, 16, 4, 1, 1)),
+    (problem("2x1x6x7", "1x1x2x3", padding=4), RowBandTile(1, 16, 4, 2, 1)),
+    (problem("5x1x17x24", "1x1x7x7", padding=3, dtype="bfloat16"), RowBandTile(2, 16, 2, 3, 2)),
+    (problem("3x1x9x64", "1x1x3x9", padding=(1, 4)), RowBandTile(1, 64, 2, 2, 1)),
+    (problem("2x1x10x16", "1x1x2x4", dilation=(5, 2), padding=3), RowBandTile(1, 16, 2, 1, 1)),
+    (problem("2x1x9x72", "1x1x5x5", padding=(2, 3, 2, 1)), RowBandTile(1, 64, 2, 3, 1)),
+    (problem("3x2x19x40", "2x1x5x5", stride=2), RowBandTile(2, 32, 2, 1, 2)),
+    (problem("2x3x17x27", "3x1x3x4", stride=2, padding=(1, 2, 0, 1)), RowBandTile(1, 16, 2, 2, 1)),
+    (problem("2x2x21x30", "4x1x5x3", stride=(2, 1), dtype="bfloat16"), RowBandTile(1, 32, 2, 1, 1)),
+    (problem("2x2x11x34", "2x1x4x7", stride=(1, 2), dilation=(2, 1)), RowBandTile(1, 16, 2, 3, 1)),
+    (problem("2x1x30x18", "1x1x9x1", stride=2, dilation=(2, 3)), RowBandTile(2, 16, 2, 1, 1)),
+    (problem("3x1x6x9", "1x1x1x2", stride=2, padding=0, dilation=2), RowBandTile(1, 16, 4, 1, 1)),
 ]  # fmt: skip
 
 
@@ -67,7 +70,7 @@ def test_small_integers_are_summed_exactly(stride):
     rng = np.random.default_rng(0)
     arrays = {n: rng.integers(-1, 2, s).astype("float16") for n, s in p.shapes().items()}
     out = poison(p)
-    kernel(p, BandTile(1, 16, 4, 1, 2), "sim")(*arrays.values(), out)
+    kernel(p, RowBandTile(1, 16, 4, 1, 2), "sim")(*arrays.values(), out)
     np.testing.assert_array_equal(out, reference(p, arrays))
 
 
@@ -89,7 +92,7 @@ def test_strides_high_filters_and_other_types_are_for_others(p):
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_a_row_of_dy_is_moved_by_two_columns_for_nothing_and_by_one_in_an_instruction(dtype):
     p = WIDE.replace(dtype=dtype)
-    tile = BandTile(2, 32, 8, 1, 12)
+    tile = RowBandTile(2, 32, 8, 1, 12)
     program = kernel(p, tile, SM_90A).program
     used = next(iter(program.resources.values()))
     assert used.spills == used.stack == 0
@@ -103,7 +106,7 @@ def test_a_row_of_dy_is_moved_by_two_columns_for_nothing_and_by_one_in_an_instru
 
 @pytest.mark.needs_nvrtc
 def test_with_a_stride_whole_rows_are_loaded_and_their_phases_told_apart_in_registers():
-    p, tile = problem("64x96x112x112", "96x1x5x5", stride=2), BandTile(1, 64, 4, 1, 6)
+    p, tile = problem("64x96x112x112", "96x1x5x5", stride=2), RowBandTile(1, 64, 4, 1, 6)
     program = kernel(p, tile, SM_90A).program
     used = next(iter(program.resources.values()))
     assert used.spills == used.stack == 0

@@ -55,8 +55,6 @@ CASES = [
      tile(2, 4, 2, 8, 2, 1, 2, 2, 1)),
     (problem("4x16x6x5", "16x1x3x3", stride=2, dtype="bfloat16"),
      tile(3, 4, 1, 16, 4, 1, 1, 3, 1)),
-    (problem("3x8x1x4", "8x1x2x3", padding=(2, 3, 0, 3), stride=2),
-     tile(2, 2, 1, 8, 8, 1, 1, 2, 2)),  # which multiplies with padding alone
     (problem("1x8x1x4", "8x1x2x1", padding=(1, 0, 2, 5)), tile(2, 4, 1, 8, 1, 1, 1, 2, 2)),
 ]  # fmt: skip
 
@@ -116,7 +114,8 @@ def test_bank_conflicts_are_what_a_guess_takes_them_for(dtype, config, turns):
     p = p.replace(channels=config.lanes * config.vector)
     made = kernel(p, config, "sim").program.module
     report = simulate(made, [*random_inputs(p, p.shapes()).values(), poison(p)])
-    reads = [x for x in report.accesses if "Tiles" in x.buffer and x.scope == "shared"]
+    boxes = ("PaddedInput.shared", "grad.shared")
+    reads = [x for x in report.accesses if x.buffer in boxes]
     assert max(x.degree for x in reads if not x.store) == turns
     assert np.max(wavefronts(GradientTiles(p, config))) == turns
 

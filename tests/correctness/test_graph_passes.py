@@ -14,6 +14,7 @@ from tilewright.graph.passes.channels_last import channels_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.join_sums import join_sums
+from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
@@ -415,3 +416,58 @@ def test_elements_that_a_layout_left_before_dimensions_of_one_are_rows_again():
     given = {"x": rng.random(x.shape, np.float32), "s": rng.random(s.shape, np.float32)}
     wanted = run(own_outputs(before), **given)["y"]
     np.testing.assert_allclose(run(own_outputs(graph), **given)["y"], wanted, rtol=1e-6)
+
+
+def rows(length: int, several: bool = False, channels: bool = False) -> Graph:
+    """A block of a transformer behind its attention, whose first row is classified."""
+    rng = np.random.default_rng(0)
+    w, v, table = (
+        Constant(rng.standard_normal(shape).astype("float32"))
+        for shape in ((8, 8), (8, 4), (1, length, 8))
+    )
+    x = Input("x", (2, length, 8), "float32")
+    flat = Node("reshape", (x,), {"newshape": (2 * length, 8)})
+    y = Node("reshape", (Node("gemm", (flat, w)),), {"newshape": x.shape})
+    y = Node("add", (Node("add", (x, y)), table))
+    y = Node("divide", (y, Node("sum", (y,), {"axis": (2,), "keepdims": True})))
+    first = {"begin": (0, 0, 4), "strides": (1, 1, 1), "shape": (2, length, 4)}
+    if not channels:
+        first = {"begin": (0, length - 1, 0), "strides": (1, 1, 1), "shape": (2, 1, 8)}
+    part = Node("strided_slice", (y,), first)
+    outputs = {"y": part}
+    if not channels:
+        index = Constant(np.array(length - 1))
+        outputs["y"] = Node("gemm", (Node("take", (y, index), {"axis": 1}), v))
+    if several:
+        outputs["z"] = y
+    return Graph("g", (x,), outputs)
+
+
+def test_a_row_is_taken_before_what_is_computed_of_rows():
+    graph = lift_slices(rows(5))
+    assert all(n.shape[:2] in ((2, 1), (2, 8), (2, 4)) for n in check(graph).nodes)
+    value = np.random.default_rng(1).standard_normal((2, 5, 8)).astype("float32")
+    wanted = run(own_outputs(rows(5)), x=value)["y"]
+    assert relative(run(own_outputs(graph), x=value)["y"], wanted) < 1e-6
+
+
+@pytest.mark.parametrize("more", [{"several": True}, {"channels": True}])
+def test_rows_that_others_read_and_parts_of_them_stay_whole(more):
+    graph = rows(5, **more)
+    assert lift_slices(graph) is graph
+
+
+def test_every_second_of_two_rows_of_products_is_taken_twice():
+    x = Input("x", (2, 6, 8), "float32")
+    y = Node("divide", (x, Node("sum", (x,), {"axis": (2,), "keepdims": True})))
+    for count in (3, 1):
+        part = {"begin": (0, 1, 0), "strides": (1, 2, 1), "shape": (2, count, 8)}
+        y = Node("strided_slice", (y,), part)
+        y = Node("divide", (y, Node("max", (y,), {"axis": (2,), "keepdims": True})))
+    graph = Graph("g", (x,), {"y": y})
+    lifted = check(lift_slices(graph))
+    names = [n.operator for n in lifted.nodes]
+    assert names == ["strided_slice"] * 2 + ["sum", "divide", "max", "divide", "max", "divide"]
+    value = np.random.default_rng(1).uniform(1, 2, (2, 6, 8)).astype("float32")
+    wanted = run(own_outputs(graph), x=value)["y"]
+    assert relative(run(own_outputs(lifted), x=value)["y"], wanted) < 1e-6

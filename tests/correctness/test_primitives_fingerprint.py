@@ -100,6 +100,8 @@ CHANGES: dict[str, Callable[..., Any]] = {
     "cache_write": lambda s, a, d, c: s.cache_write(c, "local"),
     "rfactor": lambda s, a, d, c: s.rfactor(c, c.op.reduce_axis[0]),
     "rfactor place": lambda s, a, d, c: s.rfactor(c, c.op.reduce_axis[0], 2),
+    "partition": lambda s, a, d, c: s.partition(d, i(s, d), [2]),
+    "partition 3": lambda s, a, d, c: s.partition(d, i(s, d), [3]),
     "in_tf32": lambda s, a, d, c: s.in_tf32(c, 3),
     "in_tf32 rounded": lambda s, a, d, c: s.in_tf32(c, 1),
 }

@@ -333,6 +333,81 @@ def test_sums_along_diagonals_of_products(stride: int, dilation: int, target: st
     assert_computes(s, [x, y, d], [a, b], np.array(want, "float32"), target)
 
 
+@on_two
+def test_parts_of_a_copy_have_loops_of_their_own(target: str) -> None:
+    """A row that each of four threads has with what stands before and behind: its own eight
+    elements in two vectors, the others one by one."""
+    x = te.placeholder((4, 32), name="X")
+    k = te.reduce_axis((0, 5), "k")
+
+    def element(n: Any, q: Any, i: Any) -> Any:
+        at = q * 8 + i + k - 2
+        return te.sum(x[n, at], axis=k, where=te.all(at >= 0, at < 32))
+
+    y = te.compute((4, 4, 8), element, name="Y")
+    s = te.create_schedule(y.op)
+    n, q, i = y.op.axis
+    row = s.reindex(x, y, [n, q, i.var + k.var - 2], "local")
+    parts = s.partition(row, s[row].op.axis[-1], [2, 10])
+    assert [int(part.shape[-1]) for part in parts] == [2, 8, 2]
+    s[row].compute_inline()
+    for part in parts:
+        s[part].compute_at(s[y], q)
+    own = s[parts[1]].op.axis[-1]
+    s[parts[1]].vectorize(s[parts[1]].split(own, 4)[1])
+    s[y].unroll(i, k)
+    if target == "sim":
+        s[y].bind(n, te.thread_axis("blockIdx.x"))
+        s[y].bind(q, te.thread_axis("threadIdx.x"))
+    assert "X.local.from2" in str(tilewright.lower(s, [x, y], target))
+    a = integers(4, 32)
+    padded = np.pad(a, ((0, 0), (2, 2)))
+    want = sum(padded[:, t : t + 32] for t in range(5)).reshape(4, 4, 8)
+    assert_computes(s, [x, y], [a], want, target)
+
+
+def test_parts_of_a_copy_are_read_where_they_are_whatever_the_reader_does() -> None:
+    x = te.placeholder((3, 12), name="X")
+    y = te.compute((3, 12), lambda n, i: x[n, 11 - i] * 2.0, name="Y")
+    s = te.create_schedule(y.op)
+    copy = s.cache_read(x, "local", [y])
+    parts = s.partition(copy, s[copy].op.axis[1], [1, 4, 5])
+    s[copy].compute_inline()
+    s[parts[2]].compute_at(s[y], s[y].op.axis[0])
+    a = integers(3, 12)
+    assert_computes(s, [x, y], [a], a[:, ::-1] * 2, "llvm")
+
+
+@pytest.mark.parametrize("stride", [2, 3])
+@on_two
+def test_a_window_with_gaps_is_read_by_phases(stride: int, target: str) -> None:
+    """Positions of a stride apart are of one phase; what reads them is a sum with a quotient."""
+    taps, out = 4, 8
+    width = (out - 1) * stride + taps
+    x, y = te.placeholder((width,), name="X"), te.placeholder((out,), name="Y")
+    o = te.reduce_axis((0, out), "o")
+    d = te.compute((taps,), lambda k: te.sum(x[o * stride + k] * y[o], axis=o), name="D")
+    s = te.create_schedule(d.op)
+    j = s[d].pad_to(s[d].skew(o, d.op.axis[0], step=stride), stride)
+    s[d].split(j, stride)
+    total = s.cache_write(d, "local" if target == "llvm" else "global")
+    (k,), (column, side) = s[total].op.axis, s[total].op.reduce_axis
+    seen = s.reindex(x, total, [column, side])
+    far = column.var + te.floordiv(side.var - k.var, stride)
+    back = s.reindex(y, total, [(far, te.Range.from_extent(-2, out + 4))])
+    s[total].guard_by_zeros(seen, back, over=[column], finite=True)
+    (condition,) = conjuncts(s[total].op.body[0].condition)
+    assert set(free_vars(condition)) == {k.var, side.var}  # whatever column
+    if target == "sim":
+        for stage in s.stages:
+            if stage.op.axis and stage.attachment.kind == "root":
+                stage.bind(stage.leaf_iter_vars[0], te.thread_axis("blockIdx.x"))
+                stage.set_scope("global")
+    a, b = integers(width), integers(out, seed=1)
+    want = [(a[t : t + out * stride : stride][:out] * b).sum() for t in range(taps)]
+    assert_computes(s, [x, y, d], [a, b], np.array(want, "float32"), target)
+
+
 def test_a_copy_may_have_more_than_is_read() -> None:
     x = te.placeholder((9,), name="X")
     y = te.compute((9,), lambda i: x[i] * 2.0, name="Y")

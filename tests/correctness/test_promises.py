@@ -40,7 +40,7 @@ NAMED: dict[str, set[str]] = {
 #: What the language cannot say yet has a declaration with parameters among the pieces: decision
 #: 0015. Attention is filled up to whole tiles, in stages that others read too. The list may only
 #: become shorter.
-RESISTING = {"gpu.reduction_pixel_tiles", "cpu.attention", "gpu.attention"}
+RESISTING = {"cpu.attention", "gpu.attention"}
 
 
 def test_a_declaration_takes_no_tile():

@@ -207,9 +207,11 @@ def test_training_leaves_it_to_pytorch():
     assert any("flash_attention" in name for taken in found for name, _ in taken.left)
 
 
-@pytest.mark.parametrize(("keys", "faster"), [(49, True), (197, True), (256, True), (257, False)])
-def test_on_a_gpu_attention_of_many_keys_stays_with_pytorch(keys, faster):
-    """Whose kernel does not make scores twice."""
+@pytest.mark.parametrize("keys", [49, 197, 256, 4096])
+def test_on_a_gpu_attention_of_many_keys_stays_with_pytorch_if_it_is_causal(keys):
+    """Whose kernel leaves half of the scores out."""
     p = Attention(batch=2, heads=3, rows=keys, keys=keys, depth=64, dtype="float16")
-    assert is_faster(p, Target.parse("cuda -arch=sm_90a")) is faster
-    assert not is_faster(replace(p, dtype="float32"), Target.parse("cuda -arch=sm_90a"))
+    target = Target.parse("cuda -arch=sm_90a")
+    assert is_faster(p, target)
+    assert is_faster(replace(p, causal=True), target) is (keys <= 256)
+    assert not is_faster(replace(p, dtype="float32"), target)

@@ -1,4 +1,4 @@
-"""Misuse of skew, pad_to, reindex, guard_by_zeros and in_tf32."""
+"""Misuse of skew, pad_to, reindex, guard_by_zeros, partition and in_tf32."""
 
 from __future__ import annotations
 
@@ -312,6 +312,58 @@ class TestGuardByZeros:
         refuses(
             lambda: w.s[total].guard_by_zeros(matrix, over={image: [axis]}, finite=True),
             "which is no operand", stage="Y.local", mend="Name it among the operands",
+        )  # fmt: skip
+
+
+class TestPartition:
+    def test_a_sum(self, w: Windows) -> None:
+        refuses(
+            lambda: w.s.partition(w.y, w.i, [8]), "does not make its elements one by one",
+            stage="Y", mend="of a sum, s.rfactor",
+        )  # fmt: skip
+
+    def test_after_the_loops(self, w: Windows) -> None:
+        copy = w.s.cache_read(w.x, "local", [w.y])
+        _, i = w.s[copy].op.axis
+        w.s[copy].split(i, 4)
+        refuses(
+            lambda: w.s.partition(copy, i, [8]), "partition: the stage was already scheduled",
+            stage="X.local", mend="Call partition first",
+        )  # fmt: skip
+
+    def test_with_a_stage_at_its_axis(self, w: Windows) -> None:
+        copy = w.s.cache_read(w.x, "local", [w.y])
+        again = w.s.cache_read(copy, "local", [w.y])
+        n, i = w.s[again].op.axis
+        w.s[copy].compute_at(w.s[again], n)
+        refuses(
+            lambda: w.s.partition(again, i, [8]), "is computed at an axis of this stage",
+            stage="X.local.local", axis="ax0", mend="Call partition before compute_at",
+        )  # fmt: skip
+
+    def test_an_axis_of_another_stage(self, w: Windows) -> None:
+        copy = w.s.cache_read(w.x, "local", [w.y])
+        refuses(
+            lambda: w.s.partition(copy, w.i, [8]), "along an axis of the declaration",
+            stage="X.local", axis="i", mend="Such axes are ax0, ax1",
+        )  # fmt: skip
+
+    def test_an_axis_of_symbolic_extent(self) -> None:
+        n = te.var("n")
+        x = te.placeholder((n,), name="X")
+        y = te.compute((n,), lambda i: x[i], name="Y")
+        s = te.create_schedule(y.op)
+        refuses(
+            lambda: s.partition(y, y.op.axis[0], [8]), "that has a constant extent",
+            stage="Y", axis="i", mend="Such axes are none",
+        )  # fmt: skip
+
+    @pytest.mark.parametrize("points", [[], [0], [20], [25], [-1], [8, 8], [9, 4], [2.5], [True]])
+    def test_points_that_do_not_rise_within(self, w: Windows, points: Any) -> None:
+        copy = w.s.cache_read(w.x, "local", [w.y])
+        refuses(
+            lambda: w.s.partition(copy, w.s[copy].op.axis[1], points), "parts do not begin at",
+            stage="X.local", axis="ax1", mend="Give integers that rise, above 0 and below 20",
         )  # fmt: skip
 
 

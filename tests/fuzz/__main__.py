@@ -8,6 +8,9 @@ of its own kind, so that one which dies, hangs or takes too much memory is count
 ``--target onnx`` is for ONNX files with mistakes in them (``tests/support/model_mutants.py``), each
 in a folder with data beside it and outside of it, which the process may not open; it has 2 GiB.
 
+``--target problems-llvm`` and the like draw problems of the library's operators, each with any of
+its schedules (``tests/support/drawn_problems.py``).
+
 ``--show SEED`` prints a program and what becomes of it, ``--shrink SEED`` a smaller one that fails
 alike. The exit status is 1 where a program was wrong.
 """
@@ -98,6 +101,7 @@ def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
     kinds = ["llvm", "sim", "opencl", "registers", "lowered", "onnx"]
     kinds += [f"{kind}-windows" for kind in kinds[:3]]
+    kinds += [f"problems-{kind}" for kind in (*kinds[:3], "cuda")]
     parser.add_argument("--target", choices=kinds, default="llvm")
     parser.add_argument("--stages", help="only those of this name in tests/support, as spread")
     parser.add_argument("--programs", type=int, default=1000)
@@ -117,7 +121,7 @@ def arguments() -> argparse.Namespace:
 def show(target: str, seed: int) -> None:
     from tests.support.pocl import name_processors
 
-    if target.startswith("opencl"):
+    if "opencl" in target:
         name_processors()
     program = program_of(target)(target, seed)
     found = program.outcome()

@@ -11,9 +11,10 @@ from tests.support.search import check
 import tilewright
 from tilewright.select.registry import find
 from tilewright.target import Target
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Conv3d
 from tilewright.topi.pieces.band_tiles import StagedTile
-from tilewright.topi.templates import TEMPLATES, candidates
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import TEMPLATES, candidates, templates
 
 ROLLED = Conv.parse(
     (3, 130, 64, 14), (130, 1, 3, 3), stride=4, padding=(0, 2, 1, 7), dilation=(2, 3),
@@ -93,3 +94,16 @@ def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout: str, dtype
     for template, config in found[::4]:
         d = template.declare(p, config)
         assert tilewright.lower(template.schedule(d, config), d.args, "cuda -arch=sm_90a")
+
+
+@pytest.mark.parametrize("p", [
+    Conv3d.parse((1, 14, 14, 9, 3), (10, 7, 2, 2, 2), 2, stride=(2, 1, 1), dtype="float16"),
+    Conv.parse((8, 24, 19, 14), (1040, 3, 4, 1), 8, dtype="bfloat16", layout="NHWC"),
+    Conv.parse((1, 4, 9, 9), (2060, 2, 3, 3), 2, dtype="float16"),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("target", ["sim", "cuda -arch=sm_80"])
+def test_what_can_do_a_problem_has_parameters_for_it(p: Problem, target: str) -> None:
+    """Steps of 8 products were left out where a window has 8 taps and not all threads see the same
+    of them, and groups of many channels that nothing divides; then no tile was left."""
+    for template in templates(p, target):
+        assert template.candidates(p, Target.parse(target)), template.name

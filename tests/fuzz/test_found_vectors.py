@@ -142,6 +142,25 @@ def test_nothing_is_prefetched_at_an_index_from_memory() -> None:
     agree(s, [A, index], [B], "llvm")
 
 
+def test_what_is_read_at_an_index_of_a_large_value_is_prefetched() -> None:
+    def choices(i: Expr) -> Expr:
+        value = A[i]
+        for q in range(10):
+            value = te.if_then_else(value > q, value - 1, te.min(value, 3))
+        return value
+
+    A = te.placeholder((16,), name="A")
+    B = te.compute((16,), choices, name="B")
+    s = te.create_schedule(B.op)
+    i = s[B].pad_to(s[B].op.axis[0], 10)
+    s[B].split(i, factor=5)
+    own = s.cache_write(B, "global")
+    outer, _ = s[own].op.axis
+    s[own].prefetch(A, outer, 2)
+    assert "prefetch" in str(lower(s, [A, B], "llvm"))
+    agree(s, [A], [B], "llvm")
+
+
 def test_what_is_computed_inside_of_a_loop_is_not_prefetched_there() -> None:
     A = te.placeholder((4, 8), name="A")
     B = te.compute((4, 8), lambda i, j: A[i, j] + 1, name="B")

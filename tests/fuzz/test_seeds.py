@@ -56,8 +56,9 @@ FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {
     "LLVM lost what one iteration of a loop stores": {"opencl": (13300807,)},
 }
 #: The first seeds of each target.
-SLICE = {"llvm": 40, "sim": 60, "lowered": 120, "llvm-windows": 30, "sim-windows": 20}
-OPENCL = {"opencl": 6}
+SLICE = {"llvm": 40, "sim": 60, "lowered": 120, "llvm-windows": 30, "sim-windows": 20,
+         "problems-llvm": 40, "problems-sim": 40}  # fmt: skip
+OPENCL = {"opencl": 6, "problems-opencl": 6}
 #: Mutants of ONNX files.
 ONNX = {"onnx": 30}
 

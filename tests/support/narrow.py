@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
-from tilewright.ir.dtype import dtype
+import numpy as np
+
+from tilewright.ir.dtype import FLOAT8, dtype
 from tilewright.runtime import narrow_floats
+from tilewright.runtime.ndarray import array
+from tilewright.topi.problem import Problem
 
 
 def to_bits(x: Any, kind: str = "bfloat16") -> Any:
@@ -16,3 +21,26 @@ def to_bits(x: Any, kind: str = "bfloat16") -> Any:
 def from_bits(x: Any, kind: str = "bfloat16") -> Any:
     """The numbers of a type that bits stand for, as float32."""
     return narrow_floats.from_bits(x, dtype(kind))
+
+
+def error_of_float8(
+    p: Problem, kernel: Any, exact: Callable[[Any, Any], Any], seed: int = 0, device: str = "cpu"
+) -> float:
+    """The relative error of a kernel of floats of 8 bits, its result in memory full of NaN; what
+    ``exact`` says of the numbers that its operands hold is right."""
+    rng = np.random.default_rng(seed)
+    given, numbers = {}, {}
+    for name, (shape, kind) in p.inputs().items():
+        held = array(rng.standard_normal(shape).astype("float32"), type=kind)
+        given[name] = held.copyto(device) if device != "cpu" else held
+        raw = held.numpy()
+        narrow = kind in (*FLOAT8, "bfloat16")
+        numbers[name] = from_bits(raw.view(f"uint{8 * raw.itemsize}"), kind) if narrow else raw
+    result = array(np.full(p.result.shape, np.nan, "float32"), device, p.result.dtype)
+    kernel(*given.values(), result)
+    found = result.numpy()
+    if p.result.dtype == "bfloat16":
+        found = from_bits(found.view("uint16"))
+    wanted = exact(p, numbers)
+    difference = np.linalg.norm(found.astype("float64") - wanted)
+    return float(difference / max(np.linalg.norm(wanted), 1e-30))

@@ -49,6 +49,24 @@ class WindowPlan(Plan):
             if isinstance(stage.op, ComputeOp) and self.dice.chance(45):
                 self.reindex(stage)
 
+        for stage in list(self.s.stages):
+            if isinstance(stage.op, ComputeOp) and self.dice.chance(10):
+                self.partition(stage)
+
+    def partition(self, stage: Stage) -> None:
+        """Parts of what a stage makes, which may be inlined into its readers."""
+        dice, name = self.dice, self.tensors[stage.op.outputs[0].buffer]
+        k = dice.number(0, max(0, len(stage.op.axis) - 1))
+        points = sorted({dice.number(1, 9) for _ in range(dice.number(1, 2))})
+        made = [self.text.fresh("Q") for _ in range(len(points) + 1)]
+        line = f"{', '.join(made)} = s.partition({name}, s[{name}].op.axis[{k}], {points})"
+        if not stage.op.axis or not self.attempt(line):
+            return
+        for part in made:
+            self.tensors[self.text[part].buffer] = part
+        if stage.op not in self.s.outputs and dice.chance(50):
+            self.attempt(f"s[{name}].compute_inline()")
+
     def in_tf32(self, stage: Stage) -> None:
         """Products of parts: exact where a factor has none that is small, one where both do."""
         known = {

@@ -53,6 +53,10 @@ def program_of(target: str) -> Any:
         from tests.support.model_mutants import Mutant
 
         return Mutant
+    if target.startswith("problems"):
+        from tests.support.drawn_problems import DrawnProblem
+
+        return DrawnProblem
     from tests.support.fuzzing import Program
 
     return Program
@@ -63,8 +67,9 @@ def _serve(pipe: Connection, target: str, memory: int) -> None:
     warnings.simplefilter("ignore")
     if target.startswith("onnx"):  # what is written to, of which libraries map much more
         resource.setrlimit(resource.RLIMIT_DATA, (MODEL_MEMORY, MODEL_MEMORY))
-    resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
-    if target.startswith("opencl"):
+    if "cuda" not in target:  # whose driver maps far more than it takes
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
+    if "opencl" in target:
         from tests.support.pocl import name_processors
 
         name_processors()

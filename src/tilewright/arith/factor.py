@@ -22,6 +22,8 @@ def factored(
     v * 2 - 1
     >>> factored((h * 2 + k) // 4, [h, k], [h + k, h], [v, w])
     (v + w) // 4
+    >>> factored(h % 2 + k + (h - k) // 2, [h, k], [h, k + (h - k) // 2], [v, w])
+    w + v % 2
     >>> factored(k, [h, k], [h + k], [v])
     """
     rewriter = _Factored(axes, values, names)
@@ -46,6 +48,10 @@ class _Factored(Rewriter):
             return super().expr(e)
         simple: dict[Expr, int] = {a: k for a, k in form.terms.items() if isinstance(a, Var)}
         total = self.solved(Affine(simple, form.const))
+        if total is None:  # with what else stands in values
+            known = {atom for value in self.values for atom in value.terms}
+            simple |= {a: k for a, k in form.terms.items() if a in known}
+            total = self.solved(Affine(simple, form.const))
         if total is None:
             return e
         for atom, factor in form.terms.items():

@@ -29,6 +29,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import Steps, distinct, indexes, run, statements, stores, uses, walk
+from tilewright.lower.analysis.clusters import cluster_of
 from tilewright.lower.analysis.steps import steps
 from tilewright.lower.async_.split_barriers import block_threads
 from tilewright.lower.context import bind_extents
@@ -93,7 +94,8 @@ class CLikePrinter(InstructionPrinter):
         groups = [x.instruction.group for x in walk(func.body) if isinstance(x, S.Instr)]
         # Products of warpgroups take as many registers as their schedule meant them to.
         grid = grid_size(func) if max(groups, default=1) <= self.warp_size else None
-        launch = Launch(block, grid, space.total)
+        cluster = cluster_of(func.body) if self.maps else 1
+        launch = Launch(block, grid, space.total, cluster)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         if not self.maps:
@@ -109,10 +111,12 @@ class CLikePrinter(InstructionPrinter):
         if self.maps:
             name = self.name_of(self.barriers)
             whole = block_threads(func) is not None
-            for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps):
+            for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps, cluster):
                 self.line(line)
             self._begin()  # what lies in the block's memory does not wait for other kernels
         self.stmt(func.body)
+        for line in d.end_loads() if cluster > 1 else ():
+            self.line(line)
         self.indent = 0
         self.line("}")
         shared = self._dynamic_shared

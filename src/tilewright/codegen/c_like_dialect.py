@@ -61,11 +61,12 @@ _UINT32 = dtype("uint32")
 @dataclass(frozen=True)
 class Launch:
     """What is known of the launches of a function: the shape of a block and the number of blocks,
-    None where they vary, and the bytes of shared memory of a block."""
+    None where they vary, the bytes of shared memory of a block, and the blocks of a cluster."""
 
     block: tuple[int, int, int] | None = None
     grid: int | None = None
     shared: int = 0
+    cluster: int = 1
 
 
 def _is_narrow(t: DType) -> bool:
@@ -424,11 +425,15 @@ class Dialect:
         raise NotImplementedError
 
     def begin_loads(
-        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str]
+        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str], cluster: int
     ) -> Iterable[str]:
         """What a kernel does before it copies boxes: ``barriers`` is shared memory for ``count``
         of them, and for as many more where ``warps`` arrive on these; ``whole`` is whether all
-        warps of a block are."""
+        warps of a block are, and ``cluster`` the blocks that share some of them."""
+        raise NotImplementedError
+
+    def end_loads(self) -> Iterable[str]:
+        """What a kernel does last where blocks of a cluster shared boxes."""
         raise NotImplementedError
 
     def free_copies(self) -> str:

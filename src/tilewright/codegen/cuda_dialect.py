@@ -56,7 +56,8 @@ class CudaDialect(CudaVectors):
     reserved = Dialect.reserved | frozenset(
         "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most load_where_or "
         f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
-        f"exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16".split()
+        f"exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16 "
+        "ClusterLoads".split()
         + [*HELPERS, *BYTES]
     )
     types: ClassVar[dict[str, str]] = {
@@ -254,12 +255,18 @@ class CudaDialect(CudaVectors):
         return f"const __grid_constant__ TensorMap {name}"
 
     def begin_loads(
-        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str]
+        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str], cluster: int
     ) -> Iterable[str]:
         first = "(threadIdx.x | threadIdx.y | threadIdx.z) == 0"
         announced = (f"{NAME}.announce(&{name});" for name in maps)
         kind = f"TileLoads<{count}, {warps}, {str(whole).lower()}>"
+        if cluster > 1:
+            self.require("loads of clusters")
+            kind = f"ClusterLoads<{count}, {warps}, {str(whole).lower()}, {cluster}>"
         return (f"{kind} {NAME}({barriers}, {first});", *announced)
+
+    def end_loads(self) -> Iterable[str]:
+        return (f"{NAME}.meet();",)
 
     def free_copies(self) -> str:
         return f"{NAME}.free();"
@@ -279,6 +286,8 @@ class CudaDialect(CudaVectors):
                 most = blocks_each(self.arch, launch.grid, threads, launch.shared)
                 each = max(most - self.less, 0)
             bounds = f"__launch_bounds__({threads}{f', {each}' if each else ''}) "
+        if launch.cluster > 1:
+            bounds = f"__cluster_dims__({launch.cluster}, 1, 1) {bounds}"
         return wrapped(f'extern "C" __global__ void {bounds}{symbol}(', params, ")")
 
     def shared_asked(self, launch: Launch) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.codegen.cluster_loads import TEXT as CLUSTER_LOADS
 from tilewright.codegen.cuda_bytes import TEXTS as BYTES
 from tilewright.codegen.cuda_functions import TEXTS
 from tilewright.codegen.cuda_vectors import structure
@@ -110,6 +111,8 @@ def prelude(needs: set[str], own: bool = True) -> str:
         parts.append(_LOAD_WHERE)
     if "tile loads" in needs:
         parts.append(TILE_LOADS)
+    if "loads of clusters" in needs:
+        parts.append(CLUSTER_LOADS)
     if "shared_address" in needs:
         parts.append(SHARED_ADDRESS)
     if EXCHANGE in needs:

@@ -22,6 +22,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, For, If, Let, Queue, Remark, Seq, Stmt, Sync
 from tilewright.ir.visit import statements
+from tilewright.lower.analysis.clusters import cluster_of
 from tilewright.lower.async_.split_barriers import WARP, block_threads
 
 #: The name of the queue, and of the object in a kernel that keeps it.
@@ -36,7 +37,9 @@ def slots(func: Func) -> int:
     Raises :class:`TargetError` where there is no bound on the groups under way.
     """
     peak = _Groups().after(func.body, (0, 0))[2]
-    return 1 << max(peak - 1, 0).bit_length()
+    # In a cluster, a warp may have done with a copy and not have told all blocks yet.
+    more = int(cluster_of(func.body) > 1)
+    return 1 << max(peak - 1 + more, 0).bit_length()
 
 
 def warps(func: Func) -> int:

@@ -13,6 +13,7 @@ from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_sums import join_sums
+from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.narrow_residuals import narrow_residuals
 from tilewright.graph.passes.narrow_types import narrow_types
@@ -35,6 +36,7 @@ from tilewright.target import Target
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     integer_products,  # which leaves functions of floats behind, for all others
     simplify,  # one form of everything, for what comes after
+    lift_slices,  # nothing is computed that nobody reads
     sink_reshapes,  # nothing between a product and what follows it
     fold_scales,  # products of channels into weights, which leaves biases
     fold_epilogues,  # biases, residual sums and activations into products

@@ -40,13 +40,13 @@ def compute_at(stage: Stage, parent: Stage, axis: IterVar) -> None:
             "Compute it at a consumer that has loops",
         )
     parent.leaf(axis, "compute_at")
-    if not _depends(parent, stage):
+    if not depends(parent, stage):
         raise stage.error(
             f"compute_at: {parent.name} does not read {stage.name}, directly or through others",
             axis,
             "Compute a stage at one of its consumers",
         )
-    stage.attachment = Attachment("at", parent, axis, user_location())
+    _attach(stage, Attachment("at", parent, axis, user_location()))
 
 
 def compute_inline(stage: Stage) -> None:
@@ -70,16 +70,20 @@ def compute_inline(stage: Stage) -> None:
             "compute_inline: the stage is an output, which is stored",
             mend="Inline its producers into it, or do not list it in create_schedule",
         )
-    stage.attachment = Attachment("inline", where=user_location())
+    _attach(stage, Attachment("inline", where=user_location()))
 
 
 def compute_root(stage: Stage) -> None:
     """Compute the whole of ``stage`` before its consumers, which is the default; in every step of
     a scan where it is computed of its state."""
-    stage.attachment = Attachment("root", where=user_location())
+    _attach(stage, Attachment("root", where=user_location()))
     for other in stage.schedule.stages:
         if isinstance(other.op, ScanOp) and stage.op in other.op.steps():
-            stage.attachment = Attachment("at", other, other.op.scan_axis, user_location())
+            _attach(stage, Attachment("at", other, other.op.scan_axis, user_location()))
+
+
+def _attach(stage: Stage, at: Attachment) -> None:
+    stage.attachment, stage.rolls_along, stage.beside = at, None, None
 
 
 def _check_computable(stage: Stage, primitive: str) -> None:
@@ -95,7 +99,8 @@ def _check_computable(stage: Stage, primitive: str) -> None:
         )
 
 
-def _depends(consumer: Stage, producer: Stage) -> bool:
+def depends(consumer: Stage, producer: Stage) -> bool:
+    """Whether ``consumer`` reads ``producer``, directly or through others."""
     seen: set[Stage] = set()
     pending = [producer]
     while pending:

@@ -157,6 +157,7 @@ class _Writer:
             () if stage.store_predicate is None else stage.store_predicate,
             (stage.pipelined, () if stage.pipelined_over is None else stage.pipelined_over),
             (stage.rolling, stage.ahead),
+            (() if stage.rolls_along is None else stage.rolls_along, stage.beside is None),
             stage.swizzled,
             stage.alignments,
             stage.bounds_alignments,

@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright.arith import Analyzer
 from tilewright.arith.conditions import conjuncts, inequality_form
+from tilewright.arith.implied import implied
 from tilewright.arith.safe_reads import unproved_reads
 from tilewright.ir.expr import Cast, Expr, IntImm, Load, Mul, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
@@ -100,10 +101,12 @@ def guard_by_zeros(
     for root in stage.roots:
         assert root.dom is not None
         analyzer.bind(root.var, root.dom.min, root.dom.extent)
-    old = [c for c in conjuncts(body.condition) if not isinstance(c, IntImm)]
+    old = [_plain(analyzer, c) for c in conjuncts(body.condition) if not isinstance(c, IntImm)]
     with analyzer.assume(logical_and(*zero)):
         staying = [c for c in old if axes and axes.isdisjoint(free_vars(c))]
         left = [c for c in old if c not in staying and not analyzer.prove(c)]
+    bounds = {root.var: analyzer.bounds(root.var) for root in stage.roots}
+    left = [c for c in left if not implied(c, [*zero, *staying], bounds)]
     if left:
         raise stage.error(
             f"guard_by_zeros: where {left[0]} does not hold, no operand is known to be zero",
@@ -121,8 +124,8 @@ def guard_by_zeros(
     kept = list(dict.fromkeys((*(c for c in wide if not analyzer.prove(c)), *kept)))
     reduced = []
     with analyzer.assume(logical_and(*kept)):
-        beyond = unproved_reads(analyzer, expanded(stage, body.source[0]), most=1)
-        if beyond:
+        unproved = unproved_reads(analyzer, expanded(stage, body.source[0]))
+        if beyond := [c for c in unproved if not implied(c, kept, bounds)]:
             raise stage.error(
                 "guard_by_zeros: without the condition the stage would read what is not there, as "
                 f"{beyond[0]} is not known to hold",
@@ -139,6 +142,12 @@ def guard_by_zeros(
     )
     stage.replace_op(derived)
     replace_output(stage.schedule, op, derived)
+
+
+def _plain(analyzer: Analyzer, condition: Expr) -> Expr:
+    """A condition without axes that it is not about: ``(i * 2 + j) % 2 == 0`` is one on ``j``."""
+    made = analyzer.simplify(condition)
+    return made if len(free_vars(made)) < len(free_vars(condition)) else condition
 
 
 def _narrowed(analyzer: Analyzer, axis: IterVar) -> IterVar:

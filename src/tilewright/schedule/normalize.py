@@ -12,6 +12,7 @@ from tilewright.ir.expr import Expr, LetExpr, Load, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast
 from tilewright.ir.visit import BottomUp, exprs, substitute
+from tilewright.schedule.attach import depends
 from tilewright.schedule.relations import descended
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
@@ -62,7 +63,21 @@ def normalize(schedule: Schedule) -> Schedule:
                     at.where,
                 )
             clone.attachment = Attachment("at", parent, _innermost(parent, at.axis), at.where)
+            if clone.beside is not None:
+                clone.beside = parent
+                _in_order(copy, clone, parent)
     return copy
+
+
+def _in_order(s: Schedule, stage: Stage, parent: Stage) -> None:
+    """Put ``stage`` and what it reads before ``parent``, with which it is computed, and what reads
+    it behind that one."""
+    place = s.stages.index(parent)
+    first, last = s.stages[:place], s.stages[place + 1 :]
+    made = [x for x in last if x is stage or depends(stage, x)]
+    read = [x for x in first if depends(x, stage)]
+    first = [x for x in first if x not in read]
+    s.stages = [*first, *made, parent, *read, *(x for x in last if x not in made)]
 
 
 def _innermost(parent: Stage, axis: IterVar | None) -> IterVar | None:

@@ -8,6 +8,7 @@ from typing import Any
 from tilewright.arith import Analyzer
 from tilewright.arith.conditions import conjuncts, inequality_form
 from tilewright.arith.factor import factored
+from tilewright.arith.implied import implied
 from tilewright.arith.safe_reads import reads_in_bounds
 from tilewright.ir.buffer import SCOPES, Buffer
 from tilewright.ir.expr import Expr, Load, Reduce, Select, Var
@@ -62,8 +63,9 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     given = list(axes) if isinstance(axes, (list, tuple)) else [axes]
     pairs = [axis if isinstance(axis, tuple) else (axis, None) for axis in given]
     values = [_index(stage, axis, own) for axis, _ in pairs]
+    condition = _condition(op, tensor)
     domains = [
-        _domain(stage, analyzer, value, whole)
+        _domain(stage, analyzer, condition, value, whole)
         for value, (_, whole) in zip(values, pairs, strict=True)
     ]
     fresh = tuple(
@@ -71,12 +73,14 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
         for k, (_, extent) in enumerate(domains)
     )
     names = [add(axis.var, low) for axis, (low, _) in zip(fresh, domains, strict=True)]
-    condition = _condition(op, tensor)
     nothing = _equal_to_zero(analyzer, condition)
     values_of, names_of = [*values, *nothing], [*names, *(const(0) for _ in nothing)]
     indices = []
     for index in _read(stage, op, tensor):
         found = factored(index, own, values_of, names_of)
+        if found is None:  # a quotient of a sum may be a sum with a quotient
+            simple = [analyzer.simplify(value) for value in values_of]
+            found = factored(analyzer.simplify(index), own, simple, names_of)
         if found is None:
             said = ", ".join(map(repr, values))
             raise stage.error(
@@ -130,12 +134,14 @@ def _index(stage: Stage, axis: Any, own: set[Var]) -> Expr:
 
 
 def _domain(
-    stage: Stage, analyzer: Analyzer, value: Expr, whole: Range | None
+    stage: Stage, analyzer: Analyzer, condition: Expr, value: Expr, whole: Range | None
 ) -> tuple[Expr, Expr]:
     """The least value of an axis of a copy, and how many there are from it on."""
     if whole is not None:
-        end = add(whole.min, whole.extent)
-        if not (analyzer.prove(value >= whole.min) and analyzer.prove(value < end)):
+        ends = [value >= whole.min, value < add(whole.min, whole.extent)]
+        each = {root.var: analyzer.bounds(root.var) for root in stage.roots}
+        known = conjuncts(condition)
+        if not all(analyzer.prove(c) or implied(c, known, each) for c in ends):
             raise stage.error(
                 f"reindex: {value} is not known to lie in the {whole.extent} values from "
                 f"{whole.min} on",

@@ -14,6 +14,7 @@ from tilewright.te.scan import ScanOp
 from tilewright.te.tensor import Tensor
 
 if TYPE_CHECKING:
+    from tilewright.ir.itervar import IterVar
     from tilewright.schedule.group import Group
 
 
@@ -167,6 +168,12 @@ class Schedule:
         from tilewright.schedule.rfactor import rfactor
 
         return rfactor(self, tensor, axis, factor_axis)
+
+    def partition(self, tensor: Tensor, axis: IterVar, points: Sequence[int]) -> list[Tensor]:
+        """See :func:`tilewright.schedule.partition.partition`."""
+        from tilewright.schedule.partition import partition
+
+        return partition(self, tensor, axis, points)
 
     def in_tf32(self, tensor: Tensor, terms: int) -> tuple[Tensor, Tensor]:
         """See :func:`tilewright.schedule.in_tf32.in_tf32`."""

@@ -107,6 +107,8 @@ class Stage:
         self.pipelined, self.pipelined_by = 0, ""  # copies of its memory, and the primitive's name
         self.pipelined_over: IterVar | None = None  # a loop whose iterations it goes on across
         self.rolling, self.ahead = False, 0
+        self.rolls_along: IterVar | None = None  # its loop that goes along with the attachment's
+        self.beside: Stage | None = None  # the reduction with which it does, and ends
         self.lines: dict[str, str] = {}  # where primitives on the whole stage were called
         self.swizzled = 0  # bytes of the rows whose chunks are permuted
         self.alignments: dict[int, tuple[int, int]] = {}
@@ -122,6 +124,11 @@ class Stage:
     def attach_stage(self) -> Stage | None:
         """The stage that it is computed in, under TVM's name."""
         return self.attachment.stage
+
+    @property
+    def kept_at(self) -> Attachment:
+        """Where the memory of its outputs is: where it is computed, or what it is computed with."""
+        return self.attachment if self.beside is None else self.beside.kept_at
 
     @property
     def attach_type(self) -> int:
@@ -356,6 +363,18 @@ class Stage:
         from tilewright.schedule.storage import rolling_buffer
 
         rolling_buffer(self, ahead)
+
+    def rolling_update(self, axis: IterVar, parent: Stage, loop: IterVar) -> None:
+        """See :func:`tilewright.schedule.rolling_update.rolling_update`."""
+        from tilewright.schedule.rolling_update import rolling_update
+
+        rolling_update(self, axis, parent, loop)
+
+    def compute_with(self, axis: IterVar, parent: Stage, loop: IterVar) -> None:
+        """See :func:`tilewright.schedule.rolling_update.compute_with`."""
+        from tilewright.schedule.rolling_update import compute_with
+
+        compute_with(self, axis, parent, loop)
 
     def pipeline(self, stages: int, over: IterVar | None = None) -> None:
         """See :func:`tilewright.schedule.storage.pipeline`."""

@@ -10,9 +10,8 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.select.counts import Array, Cost
 from tilewright.target.devices import WARP, WIDEST
-from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
-from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS, Bands
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.row_band_cuts import DEPTH, ROWS, RowBandTile, row_bands
 
 #: Threads of a warp that have one row.
 _SHARES = 4
@@ -21,14 +20,14 @@ _PRODUCT = 6.6
 
 
 def bands(p: Conv, *values: Array) -> Cost:
-    """Of :class:`BandTile`, whose fields ``values`` has in their order."""
+    """Of :class:`RowBandTile`, whose fields ``values`` has in their order."""
     blocks, columns, warps, stages, chunks = values
-    tiles = [BandTile(*map(int, one)) for one in zip(*values, strict=True)]
-    cuts = [Bands(p, t.blocks, t.columns, t.warps, t.chunks) for t in tiles]
+    tiles = [RowBandTile(*map(int, one)) for one in zip(*values, strict=True)]
+    cuts = [row_bands(p, tile) for tile in tiles]
     size, (kh, kw), ones = dtype(p.dtype).bytes, p.kernel, np.ones(len(tiles))
     down, phases = p.stride[0], math.prod(p.stride)
     grid = np.array([cut.grid for cut in cuts], "float64").T
-    parts = np.array([len(cut.parts) for cut in cuts], "float64")
+    parts = np.array([len(cut.points) + 1 for cut in cuts], "float64")
     count = p.batch * grid[0] * grid[1]
     turns = np.ceil(count / (chunks * warps))
     share = columns / _SHARES * size

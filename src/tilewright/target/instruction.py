@@ -130,6 +130,7 @@ class Instruction:
     queue: str = ""
     tensor_map: bool = False
     windows: bool = False
+    cluster: int = 1
     statement: tuple[Stmt, tuple[tuple[Buffer, tuple[int, ...]], ...]] | None = None
     overwrites: bool = False
 
@@ -212,6 +213,7 @@ def decl_instruction(
     queue: str = "",
     tensor_map: bool = False,
     windows: bool = False,
+    cluster: int = 1,
     statement: tuple[Stmt, tuple[tuple[Buffer, tuple[int, ...]], ...]] | None = None,
     overwrites: bool = False,
 ) -> Instruction:
@@ -237,6 +239,8 @@ def decl_instruction(
         host makes of it: in place of the second operand's pointer its emission gets that of the
         map, and in place of its strides where the box begins, the outermost dimension first.
     windows : of such a one, whether the box is of windows (:mod:`tilewright.target.windows`).
+    cluster : of such a one, how many neighbouring blocks have the same box, which one of them
+        copies to all.
     statement : what carries it out on every target but "sim", in place of emissions: a statement
         of buffers of its own, and by operand that buffer and which dimensions of it the operand's
         are. Strides of the buffers that are variables take the value of the operand's.
@@ -283,6 +287,7 @@ def decl_instruction(
         queue,
         tensor_map,
         windows,
+        cluster,
         statement,
         overwrites,
     )

@@ -9,6 +9,7 @@ from tilewright.ir.errors import VerificationError
 from tilewright.ir.func import Func
 from tilewright.lower.analysis.accesses import collect
 from tilewright.verify.bounds import out_of_bounds
+from tilewright.verify.clusters import apart
 from tilewright.verify.divergence import divergent
 from tilewright.verify.fences import unfenced
 from tilewright.verify.finding import Finding
@@ -29,6 +30,7 @@ def check(func: Func) -> list[Finding]:
             beyond_limits(kernel),
             out_of_bounds(kernel),
             divergent(kernel),
+            apart(kernel),
             races(kernel),
             unfenced(func),
             uninitialised(kernel),

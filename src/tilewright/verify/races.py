@@ -16,6 +16,7 @@ _WHO = {
     "warps": "two threads of different warps",
     "row": "two of 32 threads along threadIdx.x",
     "blocks": "two blocks",
+    "cluster": "two blocks of a cluster",
     "iterations": "two iterations of a parallel loop",
 }
 
@@ -27,6 +28,7 @@ def races(kernel: Kernel) -> Iterator[Finding]:
     for conflicts in (
         dependences.between_threads(),
         dependences.between_blocks(),
+        dependences.between_clusters(),
         dependences.between_iterations(),
     ):
         for conflict in conflicts:
@@ -55,6 +57,7 @@ def _finding(kernel: Kernel, conflict: Conflict) -> Finding:
     touched = f"[{', '.join(map(str, conflict.element))}]"
     between = {
         "blocks": "and blocks do not wait for each other",
+        "cluster": "and no barrier between frees it, on which all blocks of the cluster arrive",
         "iterations": "and the iterations run in any order",
     }.get(conflict.runners, "no barrier between")
     return Finding(
@@ -77,6 +80,8 @@ def _mend(kernel: Kernel, conflict: Conflict) -> str:
         return "run the loop serially, or let every iteration write elements of its own"
     if conflict.runners == "blocks":
         return "let every block write elements of its own, or split the work into two kernels"
+    if conflict.runners == "cluster":
+        return "pipeline the stage, or let every block copy boxes for itself"
     writes = [a for a in (early, late) if a.write]
     threads = kernel.thread_vars()
     if all(not any(uses(i, threads) for i in a.indices) for a in writes):

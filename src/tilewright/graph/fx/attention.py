@@ -9,8 +9,11 @@ from tilewright.graph.fx.operation import Converter, Operation
 from tilewright.graph.passes.find_attention import takes
 from tilewright.graph.value import Node, Value
 from tilewright.target import Target
-from tilewright.topi.gpu.attention_tiles import has_few_keys
 from tilewright.topi.operators.attention import Attention
+
+
+#: Keys of which a kernel may as well compute those that rows do not attend to.
+_CAUSAL = 256
 
 
 def _attention(n: Operation) -> tuple[Value | None, ...]:
@@ -42,10 +45,11 @@ def _attention(n: Operation) -> tuple[Value | None, ...]:
 
 def is_faster(p: Attention, target: Target) -> bool:
     """Whether a target has a kernel for attention that PyTorch's is not much faster than: of
-    bfloat16 it has one with matrix instructions of CPUs, and on a GPU of more keys than registers
-    hold the scores of cuDNN is three times as fast (``benchmarks/attention.py --shapes long``)."""
-    theirs = p.dtype == "bfloat16" if target.kind == "llvm" else not has_few_keys(p)
-    return takes(p, target) and not theirs
+    bfloat16 it has one with matrix instructions of CPUs, and on a GPU one that leaves out the
+    keys that rows do not attend to, which are half of them where they are many and causal."""
+    if target.kind == "llvm":
+        return p.dtype != "bfloat16" and takes(p, target)
+    return not (p.causal and p.keys > _CAUSAL) and takes(p, target)
 
 
 def _unexpanded(mask: Value) -> Value:

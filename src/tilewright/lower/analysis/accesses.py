@@ -28,6 +28,7 @@ from tilewright.ir.stmt import (
     Sync,
 )
 from tilewright.ir.visit import Steps, children, run, statements, uses
+from tilewright.lower.analysis.clusters import AXIS as CLUSTERED
 from tilewright.target.queues import QUEUES
 
 
@@ -75,7 +76,8 @@ class Access:
     Vector indices and predicates count lane by lane. An ``opaque`` access is a buffer passed to a
     function of the user's, which may read and write any element of it. ``queue`` is that of the
     instruction that makes it in the background, ``refills`` whether it fills a copy that a barrier
-    in the same iteration of a pipeline frees.
+    in the same iteration of a pipeline frees, ``cluster`` of how many blocks that instruction fills
+    the memory.
     """
 
     buffer: Buffer
@@ -88,6 +90,7 @@ class Access:
     queue: str = ""
     refills: bool = False
     used: tuple[Guard, ...] = ()
+    cluster: int = 1
 
     @property
     def collective(self) -> bool:
@@ -157,6 +160,15 @@ class Kernel:
         target = self.func.target
         return int(target.limits.warp_size) if target is not None else 32
 
+    @property
+    def cluster(self) -> int:
+        """Blocks of a cluster."""
+        return max((access.cluster for access in self.accesses), default=1)
+
+    def cluster_vars(self) -> set[Var]:
+        """The variables that differ between the blocks of a cluster."""
+        return {axis.var for axis in self.blocks if axis.tag == CLUSTERED}
+
     def thread_vars(self) -> set[Var]:
         """The variables that differ between the threads of a block."""
         own = {axis.var for axis in self.threads}
@@ -179,7 +191,7 @@ class _Collector:
     def __init__(self, func: Func) -> None:
         self.kernel = Kernel(func, Node(func.body), func.launch)
         self.axes = {axis.tag: axis for axis in func.launch}
-        self.queue, self.refilled = "", frozenset[Buffer]()
+        self.queue, self.cluster, self.refilled = "", 1, frozenset[Buffer]()
 
     def visit(self, node: Node) -> Steps:
         match node.stmt:
@@ -214,9 +226,9 @@ class _Collector:
             case Remark(body=body):
                 yield self.visit(Node(body, node))
             case Instr(instruction, _, _, body):
-                self.queue = instruction.queue
+                self.queue, self.cluster = instruction.queue, instruction.cluster
                 yield self.visit(Node(body, node))
-                self.queue = ""
+                self.queue, self.cluster = "", 1
             case Evaluate(value):
                 self.reads((value,), node)
             case Sync(scope, frees):
@@ -248,7 +260,7 @@ class _Collector:
 
     def add(self, access: Access) -> None:
         if self.queue:
-            access = replace(access, queue=self.queue)
+            access = replace(access, queue=self.queue, cluster=self.cluster)
             access = replace(access, refills=access.collective and access.buffer in self.refilled)
         self.kernel.accesses.append(access)
 

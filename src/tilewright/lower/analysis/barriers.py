@@ -34,7 +34,9 @@ class Barriers:
     """The barriers of a kernel that are not weaker than ``scopes``, and supposed ones.
 
     ``before`` holds nodes in front of which a barrier is supposed to stand in addition. Those
-    that free copies in ``freed`` do not count, for accesses that they do not keep apart.
+    that free copies in ``freed`` do not count, for accesses that they do not keep apart; of those
+    of a ``cluster`` only the ones on which its blocks arrive for each other do. Where those
+    that free copies are supposed to be ``split``, they count for accesses of that buffer alone.
     """
 
     def __init__(
@@ -43,16 +45,24 @@ class Barriers:
         scopes: tuple[str, ...] = ("shared",),
         before: frozenset[Node] = frozenset(),
         freed: Buffer | None = None,
+        cluster: bool = False,
+        split: Buffer | None = None,
     ) -> None:
         self.kernel, self.scopes, self.before = kernel, scopes, before
         self._certain: dict[Node, bool] = {}
         self._any: set[Node] = set()
+        self._met: set[Node] = set()
         for node in before:
             self._any.update(node.ancestors)
         for barrier in kernel.barriers:
-            counts = isinstance(barrier.node.stmt, Sync) and barrier.scope in scopes
+            stmt = barrier.node.stmt
+            counts = isinstance(stmt, Sync) and barrier.scope in scopes
+            counts = counts and (not cluster or (isinstance(stmt, Sync) and stmt.split))
+            if split is not None and barrier.frees:
+                counts = counts and split in barrier.frees
             if counts and freed not in barrier.frees:
                 self._any.update(barrier.node.line)
+                self._met.add(barrier.node)
 
     def inside(self, node: Node) -> bool:
         """Whether there is a barrier below ``node``, run or not."""
@@ -71,7 +81,7 @@ class Barriers:
     def _meets(self, node: Node) -> bool:
         match node.stmt:
             case Sync():
-                return True
+                return node in self._met
             case If(_, _, orelse):
                 return orelse is not None and all(map(self._reaches, node.children))
             case For(_, _, extent, _, _, _, _):

@@ -87,29 +87,56 @@ class Dependences:
 
     # ------------------------------------------------------------------ who may conflict
 
-    def between_threads(self, before: frozenset[Node] = frozenset()) -> Iterator[Conflict]:
-        """Conflicts within a block that no barrier prevents, nor a supposed one before a node."""
+    def between_threads(
+        self, before: frozenset[Node] = frozenset(), split: bool = False
+    ) -> Iterator[Conflict]:
+        """Conflicts within a block that no barrier prevents, nor a supposed one before a node.
+
+        Barriers that free copies prevent no other ones if they are supposed to be ``split``.
+        """
         kernel = self.kernel
         if not kernel.threads:
             return
         scopes = {b.scope for b in kernel.barriers if isinstance(b.node.stmt, Sync)}
         warps: tuple[Runners, ...] = ("warps", "warp")
         tests = warps if "warp" in scopes else ("threads",)
-        known: dict[tuple[Runners, Buffer | None], Barriers] = {}
+        known: dict[tuple[Runners, Buffer | None, Buffer | None], Barriers] = {}
         for a, b in self.pairs:
             scope = a.buffer.scope
             if scope in ("local", "fragment") or (scope == "global" and a.buffer in kernel.homes):
                 continue
             freed = freed_between(kernel, a, b)
+            other = a.buffer if split else None
             for runners in ("row",) if scope == "warp" else tests:
-                barriers = known.get((runners, freed))
+                barriers = known.get((runners, freed, other))
                 if barriers is None:
                     within = runners == "warp" or (runners == "row" and rows_are_warps(kernel))
                     kinds = ("shared", "warp") if within else ("shared",)
-                    barriers = known[runners, freed] = Barriers(kernel, kinds, before, freed)
+                    barriers = Barriers(kernel, kinds, before, freed, split=other)
+                    known[runners, freed, other] = barriers
                 for order, forward in barriers.orders(a.node, b.node):
                     early, late = (a, b) if forward else (b, a)
                     found = self.conflict(early, late, order, runners)
+                    if found is not None:
+                        yield found
+
+    def between_clusters(self) -> Iterator[Conflict]:
+        """Conflicts of what one block of a cluster fills in another one with what that did there
+        before, unless both blocks arrived in between on a barrier that frees the memory.
+
+        What a block does there later waits for the same copy, as blocks copy alike. So do two
+        blocks that fill it in the same moment of the program: one of them does.
+        """
+        kernel = self.kernel
+        for a, b in self.pairs if kernel.cluster > 1 else ():
+            if a.buffer.scope != "shared":
+                continue
+            barriers = Barriers(kernel, freed=freed_between(kernel, a, b), cluster=True)
+            for order, forward in barriers.orders(a.node, b.node):
+                early, late = (a, b) if forward else (b, a)
+                alike = early is late and order.carried is None
+                if late.write and late.cluster > 1 and not alike:
+                    found = self.conflict(early, late, order, "cluster")
                     if found is not None:
                         yield found
 

@@ -16,15 +16,16 @@ from tilewright.lower.analysis.barriers import Order
 from tilewright.lower.analysis.domain import ends
 
 #: Who runs two conflicting accesses: threads of a block, of a warp, or of different warps; those
-#: along x that share memory of scope "warp"; blocks of a grid; iterations of a PARALLEL loop.
-Runners: TypeAlias = Literal["threads", "warp", "warps", "row", "blocks", "iterations"]
+#: along x that share memory of scope "warp"; blocks of a grid, or of a cluster, with any of their
+#: threads; iterations of a PARALLEL loop.
+Runners: TypeAlias = Literal["threads", "warp", "warps", "row", "blocks", "cluster", "iterations"]
 
 
 def fresh(kernel: Kernel, runners: Runners) -> tuple[LaunchAxis, ...]:
     """The axes along which two runners may differ."""
     if runners == "iterations":
         return ()
-    return kernel.launch if runners == "blocks" else kernel.threads
+    return kernel.launch if runners in ("blocks", "cluster") else kernel.threads
 
 
 def follow(system: System, one: Instance, two: Instance, order: Order, runners: Runners) -> None:
@@ -65,6 +66,9 @@ def differ(
     """Let the runners be two and not one; if ``symmetric``, the second is the later in number."""
     if runners == "iterations":
         return
+    if runners == "cluster":
+        _clusters(kernel, system, one, two)
+        return
     axes = kernel.blocks if runners == "blocks" else kernel.threads
     apart = [(minus(two.values[x.var], one.values[x.var]), x.extent) for x in axes]
     if runners == "row":
@@ -92,6 +96,20 @@ def differ(
         system.require(other)
         system.require(minus(constant(size - 1), other))
     system.choose(alternatives)
+
+
+def _clusters(kernel: Kernel, system: System, one: Instance, two: Instance) -> None:
+    """Let two blocks be different ones of a cluster."""
+    own = kernel.cluster_vars()
+    for axis in kernel.blocks:
+        first, apart = one.values[axis.var], minus(two.values[axis.var], one.values[axis.var])
+        if axis.var not in own:
+            system.require(apart, equal=True)
+            continue
+        other = plus(_warp(system, first, kernel.cluster), apart)
+        system.require(other)
+        system.require(minus(constant(kernel.cluster - 1), other))
+        system.choose([[_above(apart)], [_above(times(apart, -1))]])
 
 
 def _linear(one: Instance, apart: Sequence[tuple[Form, Expr]]) -> Form | None:

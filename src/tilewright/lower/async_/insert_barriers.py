@@ -67,19 +67,41 @@ def insert_barriers(func: Func) -> Func:
         kernel = collect(func)
         if all(access.buffer.scope in ("local", "fragment") for access in kernel.accesses):
             return func
-        choice = _Choice(kernel)
-        obstacle = choice.make()
-        if obstacle is None:
+        before = _outside(kernel)
+        if before is None:
+            choice = _Choice(kernel)
+            obstacle = choice.make()
+            if obstacle is not None:
+                func = replace(func, body=_rebuild(kernel.root, frozenset(), obstacle))
+                continue
             before = choice.needed()
-            return replace(func, body=_rebuild(kernel.root, before)) if before else func
-        func = replace(func, body=_rebuild(kernel.root, frozenset(), obstacle))
+        return replace(func, body=_rebuild(kernel.root, before)) if before else func
+
+
+def _outside(kernel: Kernel) -> frozenset[Node] | None:
+    """Places with which barriers that free copies have nothing else to keep apart, so that they can
+    be split: outside of the loops that those are in, where threads meet less often. None where
+    there are no such places."""
+    loops = {
+        next((x for x in reversed(barrier.node.ancestors) if isinstance(x.stmt, For)), None)
+        for barrier in kernel.barriers
+        if barrier.frees
+    }
+    if not loops:
+        return None
+    choice = _Choice(kernel, split=True)
+    if choice.make() is not None or choice.hopeless:
+        return None
+    before = choice.needed()
+    within = any(loop in node.ancestors for node in before for loop in loops)
+    return None if within else before
 
 
 class _Choice:
     """The places of the barriers of one kernel: nodes that one stands in front of."""
 
-    def __init__(self, kernel: Kernel) -> None:
-        self.kernel = kernel
+    def __init__(self, kernel: Kernel, split: bool = False) -> None:
+        self.kernel, self.split = kernel, split
         self.dependences = Dependences(kernel)
         self.chosen: list[Node] = []
         self.hopeless: set[Conflict] = set()  # no barrier prevents these
@@ -88,7 +110,7 @@ class _Choice:
     def make(self) -> Node | None:
         """Choose places; or give an If that is in the way and can move inwards."""
         while True:
-            found = self.dependences.between_threads(frozenset(self.chosen))
+            found = self.dependences.between_threads(frozenset(self.chosen), self.split)
             conflict = next((c for c in found if c not in self.hopeless), None)
             if conflict is None:
                 return None
@@ -113,7 +135,8 @@ class _Choice:
         for node in late.node.line[: _meeting(early.node, late.node) + 1]:
             if node in chosen:
                 continue
-            barriers = Barriers(self.kernel, ("shared",), chosen | {node}, freed)
+            split = early.buffer if self.split else None
+            barriers = Barriers(self.kernel, ("shared",), chosen | {node}, freed, split=split)
             if any(
                 (forward or early is late)
                 and self.dependences.conflict(early, late, order, conflict.runners)
@@ -139,7 +162,7 @@ class _Choice:
         needed = frozenset(self.chosen)
         for node in sorted(self.chosen, key=lambda node: -len(node.ancestors)):
             fewer = needed - {node}
-            if all(c in self.hopeless for c in self.dependences.between_threads(fewer)):
+            if all(c in self.hopeless for c in self.dependences.between_threads(fewer, self.split)):
                 needed = fewer
         return needed
 

@@ -88,7 +88,29 @@ class _Open(InContext):
                         moved = bitxor(number, bitand(shr(number, const(3, first.dtype)), mask))
                     at = mul(moved, const(lanes, first.dtype))
                     return (Ramp(at, const(1, first.dtype), lanes),)
-        return (b.layout.swizzled(self.offset(b, own)),)
+        at = self.offset(b, own)
+        moved = self.within(at, b, width)
+        return (b.layout.swizzled(at) if moved is None else moved,)
+
+    def within(self, at: Expr, b: Buffer, width: int) -> Expr | None:
+        """A place under the swizzle as that of its block of 128 bytes, added to one within it, so
+        that of many places that differ in their blocks few are computed; None where the two parts
+        are not proved."""
+        form, t, block = as_affine(at), at.dtype, _BLOCK // b.dtype.bytes
+        far = {atom: k for atom, k in form.terms.items() if k % block == 0}
+        rest = {atom: k for atom, k in form.terms.items() if k % block}
+        within = form.const % block
+        near = Affine(rest, within).to_expr(t)
+        bound = const(block, t)
+        if not self.analyzer.prove(near >= 0) or not self.analyzer.prove(near < bound):
+            return None
+        # Blocks are permuted alike after eight of them.
+        odd = {atom: k % (8 * block) for atom, k in far.items() if k % (8 * block)}
+        ahead = form.const - within
+        rows = Affine(odd, ahead % (8 * block)).to_expr(t)
+        mask = const((width - CHUNK) // b.dtype.bytes, t)
+        moved = bitxor(near, bitand(shr(rows, const(3, t)), mask))
+        return add(Affine(far, ahead).to_expr(t), moved)
 
     def apart(self, number: Expr, rows: int, mask: Expr) -> Expr | None:
         """A number of neighbours under the swizzle, of which ``rows`` are in a block of 128 bytes:

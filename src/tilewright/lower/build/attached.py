@@ -16,10 +16,11 @@ def thread_rank(tag: str) -> int:
     return 0 if tag.startswith("blockIdx") else 1
 
 
-def enclosing_loops(stage: Stage) -> list[tuple[Stage, IterVar]]:
-    """The loops of other stages that a stage is computed inside of, the innermost first."""
+def enclosing_loops(stage: Stage, at: Attachment | None = None) -> list[tuple[Stage, IterVar]]:
+    """The loops of other stages that a stage is computed inside of, the innermost first; or those
+    of another place, ``at`` which it is kept."""
     found: list[tuple[Stage, IterVar]] = []
-    at = stage.attachment
+    at = at or stage.attachment
     while at.kind == "at":
         assert at.stage is not None
         assert at.axis is not None

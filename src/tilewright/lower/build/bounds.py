@@ -28,6 +28,7 @@ from tilewright.lower.build.attached import (
 )
 from tilewright.lower.build.required_region import required_region, shares, union
 from tilewright.lower.build.rolling import check_sources, rolling
+from tilewright.lower.build.rolling_updates import check_rolling_update
 from tilewright.schedule.relations import (
     Relation,
     children,
@@ -36,7 +37,7 @@ from tilewright.schedule.relations import (
     pass_values,
 )
 from tilewright.schedule.schedule import Schedule
-from tilewright.schedule.stage import Stage
+from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import PlaceholderOp
 
 
@@ -87,6 +88,9 @@ class Bounds:
         Stages that reduce over the same axis have loops of their own, which may nest; so do those
         that are bound to the same virtual thread.
         """
+        at = stage.attachment
+        if leaf is stage.rolls_along and at.stage is not None and at.axis is not None:
+            return self.loop_var(at.stage, at.axis)
         mark = stage.marks.get(leaf)
         if mark is not None and mark.thread is not None:
             if mark.thread.tag != "vthread":
@@ -118,12 +122,12 @@ class Bounds:
                     known.enter_context(self.analyzer.assume(var < extent))
             yield
 
-    def around(self, stage: Stage) -> list[Var]:
-        """The variables of the loops of other stages that a stage is computed inside of; none where
-        :meth:`inside` has nothing to say of any."""
+    def around(self, stage: Stage, at: Attachment | None = None) -> list[Var]:
+        """The variables of the loops of other stages that a stage is computed inside of, or kept
+        ``at``; none where :meth:`inside` has nothing to say of any."""
         if not self.partial:
             return []
-        return [self.domains[p].variables[leaf] for p, leaf in enclosing_loops(stage)]
+        return [self.domains[p].variables[leaf] for p, leaf in enclosing_loops(stage, at)]
 
 
 def infer_bounds(schedule: Schedule) -> Bounds:
@@ -142,6 +146,8 @@ def infer_bounds(schedule: Schedule) -> Bounds:
         _check_turns(bounds, stage)
         if stage.rolling:
             _roll(bounds, stage)
+        if stage.rolls_along is not None:
+            check_rolling_update(bounds, stage, stage.rolls_along)
     return bounds
 
 

@@ -78,7 +78,7 @@ from tilewright.ir.ops import (
     minimum,
     mul,
 )
-from tilewright.ir.stmt import Allocate, For, ForKind, If, Instr, Produce, Stmt, Store, let
+from tilewright.ir.stmt import Allocate, For, ForKind, If, Instr, Let, Produce, Stmt, Store, let
 from tilewright.ir.visit import (
     Steps,
     allocated,
@@ -177,6 +177,7 @@ class _Distribute(InContext):
         self.stage = ""
         self.lane: Var | None = None  # of the nest that is being divided
         self.uses: tuple[_Use, ...] = ()
+        self.named: dict[Var, tuple[_Use, ...]] = {}  # by the variables that stand for values
 
     def steps(self, s: Stmt) -> Steps:
         match s:
@@ -196,12 +197,24 @@ class _Distribute(InContext):
                 return (yield self.loop(s))
             case Store() if self.lane is None and (found := tuple(_uses(s))):
                 raise self.error(f"one element of fragment {found[0].buffer.name!r} is used alone")
+            case Let(var, value, _) if self.lane is not None:
+                self.named[var] = self.used(value)
             case Store() if self.lane is not None:
                 made = yield from super().steps(s)
                 self.check_alike(s)
                 holders = self.holders(s)
                 return made if is_const(holders, 1) else If(holders, made)
         return (yield from super().steps(s))
+
+    def used(self, s: Stmt | Expr) -> tuple[_Use, ...]:
+        """The accesses to fragments of a value or a statement, also by variables that stand for
+        what has some."""
+        found = [*(_loads(s) if isinstance(s, Expr) else _uses(s))]
+        for e in [s] if isinstance(s, Expr) else [x for x in children(s) if isinstance(x, Expr)]:
+            for x in distinct(e):
+                if isinstance(x, Var):
+                    found += self.named.get(x, ())
+        return tuple(found)
 
     def divided(self, nest: For, found: tuple[_Use, ...]) -> Steps:
         """A nest whose loops choose threads, in a loop over these."""
@@ -335,7 +348,7 @@ class _Distribute(InContext):
         held = s.buffer.distribution
         if held is None or not held.shared:
             return
-        for use in _uses(s):
+        for use in self.used(s):
             told = {bit for own in use.held.bits for bit in own}
             if not told.isdisjoint(held.shared):
                 raise self.error(
@@ -401,7 +414,7 @@ class _Distribute(InContext):
         """
         assert self.lane is not None
         found: list[Expr] = []
-        for use in _uses(s):
+        for use in self.used(s):
             if self.ranges.prove(use.held.lane(use.indices).equal(self.lane)):
                 continue
             for index, own in zip(use.indices, use.held.bits, strict=True):
@@ -447,6 +460,10 @@ def _uses(s: Stmt) -> Iterator[_Use]:
         if isinstance(child, Stmt):
             yield from _uses(child)
         elif isinstance(child, Expr):
-            for x in distinct(child):
-                if isinstance(x, Load) and x.buffer.scope == "fragment":
-                    yield _Use(x.buffer, x.indices)
+            yield from _loads(child)
+
+
+def _loads(e: Expr) -> Iterator[_Use]:
+    for x in distinct(e):
+        if isinstance(x, Load) and x.buffer.scope == "fragment":
+            yield _Use(x.buffer, x.indices)

@@ -42,21 +42,30 @@ class _Together:
 
 
 def inherited(body: Stmt, known: Mapping[Buffer, Held]) -> dict[Buffer, Held]:
-    """``known``, and how the other fragments in ``body`` are held where it follows from these."""
+    """``known``, and how the other fragments in ``body`` are held where it follows from these.
+
+    What tells most of a fragment comes first: parts of sums of rows that threads have are used with
+    sums of rows as well, which say nothing of the threads of a row.
+    """
     found = dict(known)
     used = list(_together(body, ()))
     while True:
-        before = len(found)
+        told: dict[Buffer, Held] = {}
+        most = 0
         for one in used:
             for buffer, indices in one.accesses:
                 for other, at in one.accesses:
                     if buffer in found or other not in found:
                         continue
                     held = _carried(one.bits, other, at, found[other], buffer, indices)
-                    if held.bits:
-                        found[buffer] = held
-        if len(found) == before:
+                    count = sum(bit is not None for bit in held.bits.values())
+                    if held.bits and count > most:
+                        told, most = {}, count
+                    if held.bits and count == most:
+                        told.setdefault(buffer, held)
+        if not told:
             return found
+        found |= told
 
 
 def _together(s: Stmt, bits: tuple[tuple[Expr, int], ...]) -> Iterator[_Together]:

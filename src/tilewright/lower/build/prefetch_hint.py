@@ -12,27 +12,35 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Call, Expr, Load, Var
 from tilewright.ir.ops import add, clip, sub
+from tilewright.ir.parts import Part, in_parts
 from tilewright.ir.stmt import Evaluate, Stmt, seq
 from tilewright.ir.visit import loads, substitute
 
 
 def prefetch_hint(
-    body: Sequence[Expr], buffer: Buffer, var: Var, offset: Expr, start: Mapping[Var, Expr]
-) -> Stmt:
+    body: Sequence[Expr], buffer: Buffer, var: Var, offset: Expr, start: Mapping[Var, Expr],
+    parts: Sequence[Part] = (),
+) -> Stmt:  # fmt: skip
     """Hints for every read of ``buffer`` in ``body``, ``offset`` iterations of ``var`` ahead.
 
-    ``start`` gives the loops further in their first value. Where an index is itself read from
-    memory there is no hint: ahead of the last iterations that memory may not be there.
+    ``start`` gives the loops further in their first value, and ``parts`` what names in ``body``
+    stand for, which have no value yet. Where an index is itself read from memory there is no hint:
+    ahead of the last iterations that memory may not be there. Nor is there one of an index that is
+    large.
     """
     mapping: dict[Var, Expr] = {**start, var: add(var, offset)}
+    for name, value in parts:
+        mapping[name] = substitute(value, mapping)
     hints: dict[Load, None] = {}
     for expr in body:
         for read in loads(expr):
-            if read.buffer is buffer and not any(map(_reads, read.indices)):
-                indices = tuple(
-                    clip(substitute(i, mapping), 0, sub(extent, 1))
-                    for i, extent in zip(read.indices, buffer.shape, strict=True)
-                )
+            if read.buffer is not buffer:
+                continue
+            indices = tuple(
+                clip(substitute(i, mapping), 0, sub(extent, 1))
+                for i, extent in zip(read.indices, buffer.shape, strict=True)
+            )
+            if not any(map(_reads, indices)) and not in_parts(indices)[0]:
                 hints[Load(buffer, indices, None)] = None
     return seq(*(Evaluate(Call(dtype("int32"), "prefetch", (hint,))) for hint in hints))
 

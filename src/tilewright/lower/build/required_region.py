@@ -56,12 +56,12 @@ def required_region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tup
         assert dom is not None
         others = [a.dom.extent for a in stage.op.axis[1:] if a.dom is not None]
         whole = (dom.min, *(const(0) for _ in others)), (dom.extent, *others)
-    if stage.attachment.kind != "at":
+    if stage.kept_at.kind != "at":
         return whole
     los: list[Expr | None] = [None] * len(shape)
     his: list[Expr | None] = [None] * len(shape)
     unbounded: set[int] = set()
-    analyzer, around = bounds.analyzer, bounds.around(stage)
+    analyzer, around = bounds.analyzer, bounds.around(stage, stage.kept_at)
     for consumer, part in _parts(bounds, bounds.schedule.consumers(stage)):
         for k, found in _needed(bounds, stage, consumer, part):
             if found is None:
@@ -102,7 +102,7 @@ def _needed(
     inside = _loops_between(bounds, stage, consumer, part)
     mapping = _ranging_values(bounds, consumer, part, inside)
     found: list[tuple[int, tuple[Expr, Expr] | None]] = []
-    with bounds.inside((*bounds.around(stage), *inside)):
+    with bounds.inside((*bounds.around(stage, stage.kept_at), *inside)):
         domain = {v: (const(0), analyzer.simplify(sub(extent, 1))) for v, extent in inside.items()}
         buffers = {tensor.buffer for tensor in stage.op.outputs}
         guards = [substitute(c, mapping) for c in _guards(analyzer, consumer, buffers)]
@@ -279,14 +279,14 @@ def _reads(consumer: Stage, outputs: set[Buffer]) -> list[Load]:
 def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) -> dict[Var, Expr]:
     """The loops, with their extents, that range while the region of ``stage`` stays fixed, where
     ``part`` of ``consumer`` is computed."""
-    at = stage.attachment
+    at = stage.kept_at
     assert at.stage is not None
     assert at.axis is not None
     inside: dict[Var, Expr] = {}
     current, last = consumer, len(consumer.leaf_iter_vars)
     domain = part
     while current is not at.stage:
-        for leaf in current.leaf_iter_vars[:last]:
+        for leaf in _own_loops(current, 0, last):
             inside[domain.variables[leaf]] = domain.extents[leaf]
         up = current.attachment
         if up.kind != "at" or up.stage is None or up.axis is None:
@@ -310,7 +310,7 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
             "Compute it at an outer axis",
             at.where,
         )
-    for leaf in current.leaf_iter_vars[place + 1 : last]:
+    for leaf in _own_loops(current, place + 1, last):
         inside[domain.variables[leaf]] = domain.extents[leaf]
     scope = bounds.scopes[stage]
     for parent, leaf in bounds.nesting.threads(stage):
@@ -318,6 +318,11 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
         if thread is not None and shares(scope, thread.tag):
             inside[thread.var] = bounds.domains[parent].extents[leaf]
     return inside
+
+
+def _own_loops(stage: Stage, first: int, last: int) -> list[IterVar]:
+    """Loops of a stage, without one that goes along with that of another stage."""
+    return [leaf for leaf in stage.leaf_iter_vars[first:last] if leaf is not stage.rolls_along]
 
 
 def shares(scope: str, tag: str) -> bool:

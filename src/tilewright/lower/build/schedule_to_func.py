@@ -21,6 +21,7 @@ from tilewright.lower.build.bounds import Bounds, infer_bounds
 from tilewright.lower.build.check_arguments import check_params, check_variables
 from tilewright.lower.build.declared_reads import declared_in_bounds
 from tilewright.lower.build.recurrences import in_place, scans, unite
+from tilewright.lower.build.rolling_updates import updated
 from tilewright.lower.build.stage_nest import ScanNest, StageNest
 from tilewright.lower.build.storage_align import aligned_strides
 from tilewright.lower.build.swizzled_layout import swizzled_layout
@@ -146,8 +147,9 @@ class Nests:
         for stage in self.schedule.stages:
             if isinstance(stage.op, PlaceholderOp) or stage.attachment.kind == "at":
                 continue
+            nests += [self.begin(other) for other in self.beside(stage)]
             nests.append(run(self.produce(stage)))
-            for tensor in stage.op.outputs:
+            for tensor in (t for x in (stage, *self.beside(stage)) for t in x.op.outputs):
                 if tensor.buffer not in self.params:
                     buffers.append(self.parts[tensor.buffer][0])
         body = seq(*nests)
@@ -193,9 +195,16 @@ class Nests:
     def inside(self, stage: Stage, leaf: IterVar, body: Stmt) -> Steps:
         """``body`` of the loop ``leaf`` of ``stage``, after the stages that are attached there."""
         for producer in reversed(self.attached.get((stage, leaf), [])):
+            if producer.rolls_along is not None:
+                made = yield self.produce(producer)
+                rolls = producer.beside is None
+                body = updated(self, stage, producer, made, body) if rolls else seq(made, body)
+                continue
             if producer not in self.warm:
                 made = yield self.produce(producer)
                 body = self._allocated(producer, seq(made, body))
+                for other in self.beside(producer):
+                    body = self._allocated(other, seq(self.begin(other), body))
                 continue
             adds, analyzer = self.bounds.rolls[producer], self.bounds.analyzer
             with analyzer.assume(adds):
@@ -204,12 +213,23 @@ class Nests:
         return body
 
     def around(self, stage: Stage, leaf: IterVar, loop: Stmt) -> Steps:
-        """The loop ``leaf`` of ``stage``, after what rolling stages compute before it."""
+        """The loop ``leaf`` of ``stage``, after what rolling stages compute before it, and where
+        rolling updates begin."""
         for producer in reversed(self.attached.get((stage, leaf), [])):
             if producer in self.warm:
                 made = yield self.produce(producer, warm=True)
                 loop = self._allocated(producer, seq(made, loop))
+            elif producer.rolls_along is not None and producer.beside is None:
+                loop = self._allocated(producer, seq(self.begin(producer), loop))
         return loop
+
+    def beside(self, stage: Stage) -> list[Stage]:
+        """The reductions that are computed with one."""
+        return [other for other in self.schedule.stages if other.beside is stage]
+
+    def begin(self, stage: Stage) -> Stmt:
+        """Where a reduction begins that goes along with the loop of another one."""
+        return Produce(stage.name, self.stages[stage].begin())
 
     def _allocated(self, stage: Stage, body: Stmt) -> Stmt:
         for tensor in stage.op.outputs:

@@ -218,15 +218,49 @@ class StageNest:
     def _init_and_update(self) -> Steps:
         first = self.body[0]
         assert isinstance(first, Reduce)
-        rest = [leaf for leaf in self.leaves[self.first_reduce :] if leaf.kind == "data"]
-        init = self._init_nest(rest, first.init or first.reducer.identity)
         update = yield self._loops(self.first_reduce, len(self.leaves), self._update_store())
-        return seq(init, update)
+        if self.stage.rolls_along is not None:
+            return update
+        return seq(self.set_results(*(first.init or first.reducer.identity)), update)
 
-    def _init_nest(self, leaves: list[IterVar], values: tuple[Expr, ...]) -> Stmt:
+    def set_results(self, *values: Expr) -> Stmt:
+        """Stores of ``values`` into the outputs of a reduction, where it begins."""
+        rest = [leaf for leaf in self.leaves[self.first_reduce :] if leaf.kind == "data"]
+        return self._data_nest(rest, [b for b, _ in self.outputs], values)
+
+    def begin(self) -> Stmt:
+        """Of a reduction that goes along with a loop, what stands before that one."""
+        first = self.body[0]
+        assert isinstance(first, Reduce)
+        ((buffer, _),) = self.outputs
+        (value,) = first.init or first.reducer.identity
+        return self.every_element(buffer, value)
+
+    def every_element(self, buffer: Buffer, value: Expr) -> Stmt:
+        """A store of ``value`` for each element of a reduction, into a buffer that is indexed as
+        its output is."""
+        data = [leaf for leaf in self.leaves if leaf.kind == "data"]
+        return self._data_nest(data, [buffer], (value,))
+
+    def results(self) -> tuple[Load, ...]:
+        """What is in the outputs."""
+        return tuple(
+            Load(buffer, index, None)
+            for (buffer, _), index in zip(self.outputs, self.indices, strict=True)
+        )
+
+    def reads(self, e: Load) -> Load:
+        """What this stage reads of another one, in terms of the loops."""
+        found = self._at(None, e)
+        assert isinstance(found, Load)
+        return found
+
+    def _data_nest(
+        self, leaves: list[IterVar], buffers: list[Buffer], values: tuple[Expr, ...]
+    ) -> Stmt:
         stores = [
             Store(buffer, index, value)
-            for (buffer, _), index, value in zip(self.outputs, self.indices, values, strict=True)
+            for buffer, index, value in zip(buffers, self.indices, values, strict=True)
         ]
         body = self._guarded(seq(*stores), data_only=True)
         renamed: dict[Expr, Expr] = {}
@@ -248,11 +282,7 @@ class StageNest:
     def _update_store(self) -> Stmt:
         first = self.body[0]
         assert isinstance(first, Reduce)
-        left = tuple(
-            Load(buffer, index, None)
-            for (buffer, _), index in zip(self.outputs, self.indices, strict=True)
-        )
-        update = _combine(first, left, [b for b, _ in self.outputs], list(self.indices))
+        update = _combine(first, self.results(), [b for b, _ in self.outputs], list(self.indices))
         return self._guarded(self._where_reduced(first, update), data_only=False)
 
     def _where_reduced(self, first: Reduce, update: Stmt) -> Stmt:
@@ -364,9 +394,10 @@ class StageNest:
                     "Prefetch at an axis inside of which it is read and not computed",
                     mark.where,
                 )
-        read = (*(value for _, value in (*self.conditions, *self.parts)), *self.body)
+        parts = (*self.conditions, *self.parts)
+        read = (*(value for _, value in parts), *self.body)
         hints = [
-            prefetch_hint(read, self._kept(tensor), self._var(leaf), offset, start)
+            prefetch_hint(read, self._kept(tensor), self._var(leaf), offset, start, parts)
             for tensor, offset in mark.prefetches
         ]
         return seq(*hints, body)
@@ -375,6 +406,8 @@ class StageNest:
         return self.nests.parts.get(tensor.buffer, (tensor.buffer, ()))[0]
 
     def _for(self, leaf: IterVar, body: Stmt) -> Steps:
+        if leaf is self.stage.rolls_along:
+            return body
         return (yield self.nests.around(self.stage, leaf, self._loop(leaf, body)))
 
     def _loop(self, leaf: IterVar, body: Stmt) -> Stmt:

@@ -89,6 +89,7 @@ class Batch:
         self.time = time
         self.since: Any = time  # an int, or one a lane
         self.warp_since: Any = None
+        self.met = time  # when all blocks of a cluster last had done with copies
 
     @property
     def size(self) -> int:

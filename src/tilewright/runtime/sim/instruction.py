@@ -128,6 +128,36 @@ class InstructionView:
             Memory.write(memory, leaders, at, flat, None, self._site, o.what)
         self._use(memory, leaders, at, write=True)
 
+    def meet(self) -> None:
+        """Check that all blocks of a cluster copy the same, the second operand to the first, where
+        none of them uses what it has there any more."""
+        count = self.instruction.cluster
+        if count == 1:
+            return
+        leaders = self._leaders(0)
+        blocks, problem = leaders.batch.slot[leaders.lanes], ""
+        together = blocks[::count].repeat(count) // count * count
+        whole = len(blocks) % count == 0
+        if not whole or (blocks != together + np.arange(len(blocks)) % count).any():
+            problem = f"copies a box to all {count} blocks of a cluster, which not all of them do"
+        for index in (i for number in (0, 1) for i in self._block(number, leaders) if whole):
+            rows = index.reshape(-1, count, index.shape[-1])
+            if (rows != rows[:, :1]).any():
+                problem = f"copies other boxes in other ones of {count} blocks of a cluster"
+        memory, at = self._memory(0), self._block(0, leaders)
+        if not problem and memory.races is not None:
+            offset, _ = memory.offset(leaders, at, None, self._site, "fills")
+            place = np.broadcast_to(memory.locate(leaders, offset), (leaders.n, at[0].shape[-1]))
+            if memory.races.since(place, leaders.batch.met):
+                problem = (
+                    f"fills {memory.buffer.name} in all blocks of a cluster, of which one may "
+                    "still use what it has there: no barrier that frees it is between"
+                )
+        if problem:
+            leaders.batch.findings.add(
+                "race between blocks", self._site, leaders, 0, problem, buffer=memory.buffer.name
+            )
+
     def end(self) -> None:
         """What an asynchronous instruction uses is in use from now on."""
         if self.instruction.queue:

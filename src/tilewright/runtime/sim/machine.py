@@ -13,6 +13,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.visit import walk
+from tilewright.lower.analysis.clusters import cluster_of
 from tilewright.lower.async_.proxy_fences import beside_threads
 from tilewright.runtime.array_view import dense_strides
 from tilewright.runtime.signature import evaluate
@@ -92,6 +93,7 @@ class KernelCode:
         self.written = written_buffers(func.body)
         self.read = read_buffers(func.body)
         self.beside = beside_threads(func.body)
+        self.cluster = cluster_of(func.body)
 
     def run(
         self, memories: Mapping[Buffer, Memory], scalars: Scalars, findings: Findings,
@@ -166,7 +168,8 @@ class KernelCode:
         for buffer, made in forms.items():
             if buffer.scope != "global":
                 elements += made.size * _copies(buffer, grid)
-        return max(1, min(_BATCH_THREADS // grid.threads, _BATCH_ELEMENTS // elements))
+        most = max(1, min(_BATCH_THREADS // grid.threads, _BATCH_ELEMENTS // elements))
+        return -(-most // self.cluster) * self.cluster  # whose blocks run side by side
 
     def _environment(self, batch: Batch, scalars: Scalars) -> list[Any]:
         env: list[Any] = [None] * len(self.slots)

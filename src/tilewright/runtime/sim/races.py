@@ -96,6 +96,11 @@ class Races:
         for accesses in kept:
             accesses.time[at] = np.where(accesses.time[at] < 0, -1, time)
 
+    def since(self, at: Array, time: int) -> bool:
+        """Whether anybody touched one of the locations ``at`` since then."""
+        kept = [self.written, self.near] if self.reads else [self.written]
+        return any(bool((accesses.time[at] >= time).any()) for accesses in kept)
+
     def _against(
         self, kept: _Accesses, at: Array, who: Array, since: Any, warp_since: Any, earlier: str
     ) -> list[Conflict]:

@@ -32,11 +32,13 @@ from tilewright.target.queues import QUEUES
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The threads of ``frame`` have come to a barrier of ``scope``: "shared" or "warp"."""
+    """The threads of ``frame`` have come to a barrier of ``scope``, "shared" or "warp", which is
+    ``split`` where it only frees copies."""
 
     frame: Frame
     scope: str
     site: Site
+    split: bool = False
 
 
 Steps: TypeAlias = Callable[[Frame], Iterator[Barrier]]
@@ -114,11 +116,11 @@ class StatementCompiler:
                 self._enter(s)
                 code = self.expressions.expr(value)
                 return _plain(code)
-            case S.Sync(scope):
+            case S.Sync(scope, _, split):
                 site = self._enter(s)
 
                 def sync(frame: Frame) -> Iterator[Barrier]:
-                    yield Barrier(frame, scope, site)
+                    yield Barrier(frame, scope, site, split)
 
                 return sync
             case S.AllReduce():
@@ -303,6 +305,8 @@ def pass_barrier(barrier: Barrier) -> None:
             frame, barrier.site, "divergent barrier", "waits at a barrier of the block for"
         )
     batch.pass_barrier(frame.act, barrier.scope == "warp")
+    if barrier.split:
+        batch.met = batch.time
     for memory in frame.memories if barrier.scope != "warp" else ():
         if memory is not None and memory.unfenced is not None:
             memory.unfenced.pass_barrier(frame)

@@ -127,6 +127,7 @@ __all__ = [
 _WGMMA = (
     r"wgmma_m64n(\d+)k(?:8|16|32)_(b?f16|tf32|e4m3|e5m2|s8|u8_s8)((?:_[rki][kj])?)((?:_s\d+_\d+)?)"
 )
+_TMA_LOAD = r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)((?:_c\d)?)"
 
 
 def instruction_named(name: str) -> Instruction | None:
@@ -147,6 +148,6 @@ def instruction_named(name: str) -> Instruction | None:
         if sized := re.fullmatch(r"load_pairs_(b?float16)_(\d+)x(\d+)x(\d+)_(\d+)_(\d)", name):
             *rows, places, pairs = map(int, sized.groups()[1:])
             return load_pairs(rows, places, pairs, sized[1])
-        if sized := re.fullmatch(r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)", name):
+        if sized := re.fullmatch(_TMA_LOAD, name):
             return tma_load_named(*sized.groups())
     return INSTRUCTIONS.get(name)

@@ -25,13 +25,19 @@ from tilewright.target.instruction import Argument, Axis, Instruction, decl_inst
 
 #: The largest extent of a box.
 LARGEST = 256
+#: Blocks of a cluster, on all machines that have some.
+MOST_BLOCKS = 8
 #: What a box in shared memory begins at a multiple of, in bytes.
 ALIGN = 128
 _MEND = "Copy rows of 4, 8 or 16 bytes with copy_async instead"
 
 
 def tma_load(
-    box: Sequence[int], element: str = "float16", swizzle: int = 0, windows: bool = False
+    box: Sequence[int],
+    element: str = "float16",
+    swizzle: int = 0,
+    windows: bool = False,
+    cluster: int = 1,
 ) -> Instruction:
     """The copy of a box of ``element``, with its extents from the outermost dimension in.
 
@@ -43,6 +49,10 @@ def tma_load(
         64 or 128, or 0 where they are not.
     windows : whether the box has results of a convolution that follow one another, by channels, of
         what they see through a tap of images with channels last (:mod:`tilewright.target.windows`).
+    cluster : how many neighbouring blocks along ``blockIdx.x`` have the same box, 1 to 8: one of
+        them asks for it, and it is copied to the shared memory of all ("multicast"). They run side
+        by side, and a copy of a pipeline is filled again when all of them have done with theirs.
+        The proof asks that these blocks copy the same boxes in the same order.
 
     Raises :class:`LanguageError` where there is no such copy.
     """
@@ -75,22 +85,30 @@ def tma_load(
         raise LanguageError(
             f"tma_load: {name}: one of windows has results by channels. Give it these two extents"
         )
-    return _declared(extents, element, swizzle, windows)
+    if not 1 <= cluster <= MOST_BLOCKS:
+        raise LanguageError(
+            f"tma_load: {name}: a cluster of {cluster} blocks: there are clusters of 1 to "
+            f"{MOST_BLOCKS}"
+        )
+    return _declared(extents, element, swizzle, windows, cluster)
 
 
 @cache
-def _declared(box: tuple[int, ...], element: str, swizzle: int, windows: bool) -> Instruction:
+def _declared(
+    box: tuple[int, ...], element: str, swizzle: int, windows: bool, cluster: int
+) -> Instruction:
     axes = tuple(f"d{k}" for k in range(len(box)))
     size = prod(box) * dtype(element).bytes
     dense = [prod(box[k + 1 :]) for k in range(len(box))]
 
     def cuda(pointers: Sequence[str], places: Sequence[Sequence[str]]) -> str:
-        load = "load_windows" if windows else "load"
+        load = ("load_windows" if windows else "load") + ("_to_all" if cluster > 1 else "")
         return f"tma.{load}({pointers[0]}, {pointers[1]}, {size}, {', '.join(places[1])});"
 
     extents = "x".join(map(str, box))
     return decl_instruction(
-        f"tma_load_{element}_{extents}" + (f"_s{swizzle}" if swizzle else "") + "_w" * windows,
+        f"tma_load_{element}_{extents}" + (f"_s{swizzle}" if swizzle else "") + "_w" * windows
+        + (f"_c{cluster}" if cluster > 1 else ""),
         axes=[Axis(a, n) for a, n in zip(axes, box, strict=True)],
         operands=(
             Argument(
@@ -106,18 +124,20 @@ def _declared(box: tuple[int, ...], element: str, swizzle: int, windows: bool) -
         queue="tma",
         tensor_map=True,
         windows=windows,
+        cluster=cluster,
     )  # fmt: skip
 
 
-def named(element: str, box: str, swizzle: str, windows: str) -> Instruction:
+def named(element: str, box: str, swizzle: str, windows: str, cluster: str) -> Instruction:
     """The instruction by the parts of its name.
 
-    >>> named("float16", "64x32", "_s64", "_w").name
-    'tma_load_float16_64x32_s64_w'
+    >>> named("float16", "64x32", "_s64", "_w", "_c2").name
+    'tma_load_float16_64x32_s64_w_c2'
     """
     extents = tuple(map(int, box.split("x")))
-    return tma_load(extents, element, int(swizzle[2:]) if swizzle else 0, bool(windows))
+    return tma_load(extents, element, int(swizzle[2:] or 0), bool(windows), int(cluster[2:] or 1))
 
 
 def _copy(view: Any) -> None:
+    view.meet()
     view.write_block(0, view.read_block(1, zeros_outside=True))

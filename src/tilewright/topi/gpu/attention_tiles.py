@@ -6,9 +6,8 @@ from itertools import product
 
 from tilewright.target.devices import COMMON_SHARED, REGISTERS
 from tilewright.target.target import Target
-from tilewright.topi.nn.attention import ONES
 from tilewright.topi.operators.attention import Attention
-from tilewright.topi.pieces.attention import AttentionMmaTile
+from tilewright.topi.pieces.attention import GROUP_ROWS, AttentionGroupTile, AttentionMmaTile
 from tilewright.topi.problem import Problem
 
 #: Elements of a query, or of a value, whose parts registers have room for.
@@ -20,8 +19,14 @@ _KEYS = 256
 _COPIES, _WAITS = 0.5, 4
 #: Keys that could be multiplied in the time that a step costs beside its products.
 _TURN = 8
+#: Elements between rows in shared memory.
+_GAP = 8
+#: 16-bit numbers of 16 bytes.
+_CHUNK = 8
 #: Bytes of shared memory of an SM.
 _SHARED = 160 * 1024
+#: Bytes of shared memory of a block, and registers of a thread, at most.
+_MOST_SHARED, _MOST_HELD = 200 * 1024, 200
 #: Warps, keys of a step, and how many copies of what a step reads.
 _WARPS, _STEPS, _STAGES = range(1, 9), (64, 128, 32), (2, 3)
 
@@ -33,6 +38,17 @@ def suits(p: Problem) -> bool:
         and p.dtype in ("float16", "bfloat16")
         and p.accumulate == "float32"
         and max(p.depth, p.width) <= _WIDEST
+    )
+
+
+def suits_groups(p: Problem) -> bool:
+    """Whether warpgroups multiply it, and TMA brings its keys and values: their rows are multiples
+    of 16 bytes long, and there are some steps of them."""
+    return (
+        suits(p)
+        and isinstance(p, Attention)
+        and p.depth % _CHUNK == p.width % _CHUNK == 0
+        and not has_few_keys(p)
     )
 
 
@@ -51,13 +67,13 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
         if warps > 1 and rows >= p.rows + 16:
             continue
         cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / warps)
-        shared = 2 * keys * (depth + width + 2 * ONES)
+        shared = 2 * keys * (depth + width + 2 * _GAP)
         if keys <= _KEYS and shared <= COMMON_SHARED:
             held = 18 + keys * 17 // 32 + width // 2 + depth // 4
             waits = _waits(warps, held, shared)
             found.append((cost * waits, AttentionMmaTile(warps)))
         for step, stages in product(_STEPS, _STAGES):
-            shared = 2 * stages * step * (2 * depth + width + 4 * ONES)
+            shared = 2 * stages * step * (depth + width + 2 * _GAP)
             if step < keys and shared <= COMMON_SHARED and warps % 2 == 0:
                 # Scores are made twice, and threads wait for each other in each step.
                 filled = 1.5 * (-(-keys // step) * step / keys) * (1 + _TURN / step)
@@ -72,3 +88,22 @@ def _waits(warps: int, held: int, shared: int) -> float:
     registers, as NVRTC counted, and that have this much shared memory."""
     blocks = min(REGISTERS // (32 * held * warps), _SHARED // shared)
     return 1 + _WAITS / (max(1, blocks) * warps)
+
+
+def attention_group_tiles(p: Attention, target: Target) -> list[AttentionGroupTile]:
+    """For :func:`~tilewright.topi.sketches.attention_wgmma.schedule_attention_wgmma`, the best
+    guess first."""
+    depth, width = (-(-n // 64) * 64 for n in (p.depth, p.width))
+    found = []
+    for groups, step, stages in product((1, 2, 3), (64, 96, 128), (2, 3)):
+        rows = GROUP_ROWS * groups
+        shared = 2 * stages * step * (depth + width)
+        held = 24 + step * 3 // 4 + width // 2 + depth // 4
+        if shared > _MOST_SHARED or 128 * groups * held > REGISTERS or held > _MOST_HELD:
+            continue
+        cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / groups)
+        cost *= -(-p.keys // step) * step / p.keys * (1 + _TURN / step)
+        found.append(
+            (cost * _waits(4 * groups, held, shared), AttentionGroupTile(groups, step, stages))
+        )
+    return [tile for _, tile in sorted(found, key=lambda x: x[0])]

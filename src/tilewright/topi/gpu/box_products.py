@@ -58,9 +58,9 @@ _PRODUCTS, _NARROW = 0.76, 42.0
 #: microseconds; bytes of results that an SM stores in one, and how many times that takes where
 #: channels are rows, whose threads have no two neighbours of them.
 _WAIT, _BEGIN, _STORED, _TURNED = 0.4, 1.05, 49_500, 1.4
-#: What a block waits besides, in microseconds: for the numbers of its channels, before its first
-#: step, and for what is added to its results, after the last.
-_NUMBERS, _ADDED = 1.4, 3.5
+#: What a block waits besides for the numbers of its channels, before its first step, in
+#: microseconds; and to how many results an SM adds what its threads read in one.
+_NUMBERS, _ADDED = 1.4, 6_900
 #: A launch that adds parts, or one that copies, in microseconds.
 _ADDING = 2.0
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
@@ -151,8 +151,12 @@ def suits_splits(problem: Problem) -> bool:
 
 def is_sooner(found: dict[BoxProductTile, float], problem: Problem) -> bool:
     """Whether tiles are predicted to be faster than those that have nothing special."""
-    plain = _product_tiles(problem, split=False)
-    return bool(found) and min(found.values()) < min(plain.values(), default=math.inf)
+    return bool(found) and min(found.values()) < least_time(problem)
+
+
+def least_time(problem: Problem) -> float:
+    """What the best of tiles that have nothing special is predicted to take."""
+    return min(_product_tiles(problem, split=False).values(), default=math.inf)
 
 
 def window_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
@@ -232,7 +236,7 @@ class Sizes:
         """Bytes of results in shared memory."""
         vectors = -(-channels // self.made.chunk) | 1
         size = rows * vectors * self.made.chunk * self.stored
-        return size + 8 * channels * any(len(x.tensors) > 1 for x in problem.epilogue)
+        return size + 8 * channels * computes_numbers(problem)
 
     def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
@@ -259,14 +263,16 @@ def _product_tiles(
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
-    alike = any(shape == "channel" for step in p.epilogue for _, shape in step.tensors)
+    alike = computes_numbers(p)
     shapes = [
         (rows, channels, box, False)
         for groups, channels in product(GROUPS, channels_of(p))
         for rows in [ROWS * groups]
         for box in boxes[groups]
     ]
-    if max(of.extents[1:]) == 1 and slices == 1 and not split and not are_apart(p):
+    # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
+    may_turn = not (split or are_apart(p) or _reads_results(problem))
+    if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
         shapes += _turned(p, of.extents)
     for (rows, channels, box, turned), stages in product(shapes, STAGES):
         a_step = (rows * slices + channels) * of.depth
@@ -295,7 +301,7 @@ def _product_tiles(
             continue
         found[tile] = cost
         resident = resident_blocks(problem, *sides, shared)
-        if stages < _AHEAD or _reads_results(problem) or of.phases > 1:
+        if stages < _AHEAD or of.phases > 1:
             continue
         slots = MACHINE.sms * resident
         if alike:
@@ -337,8 +343,13 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
 
 
 def _reads_results(p: Problem) -> bool:
-    """Whether threads read what is added to each result, and nothing else is under way."""
+    """Whether threads read what is added to each result."""
     return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
+
+
+def computes_numbers(p: Problem) -> bool:
+    """Whether an epilogue computes numbers of channels, of which others are read as they are."""
+    return any(len(step.tensors) > 2 for step in p.epilogue)
 
 
 def channels_of(p: Convolution) -> list[int]:
@@ -405,7 +416,8 @@ def time_of(
     waves = blocks / (MACHINE.sms * resident)
     begin = _BEGIN + steps * _WAIT / max(1, stages - 1)
     shapes = {shape for step in p.epilogue for _, shape in step.tensors}
-    begin += _NUMBERS * ("channel" in shapes) + _ADDED * ("output" in shapes)
+    begin += _NUMBERS * ("channel" in shapes)
+    alone += rows * columns * _reads_results(p) / _ADDED
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
 

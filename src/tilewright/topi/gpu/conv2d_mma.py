@@ -6,6 +6,7 @@ tiles of both matrices in shared memory, ``depth`` taps at a time, from where ld
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, replace
 from itertools import product
 from math import gcd
@@ -129,6 +130,7 @@ def _in_float16(found: ProductSchedule) -> ProductSchedule:
     return replace(found, weights=weights, columns=columns, source=columns)
 
 
+@functools.lru_cache(256)
 def conv2d_mma_tiles(filters: int, groups: int = 1, windows: int = 2**20) -> list[MmaTile]:
     """Tiles worth trying for convolutions with given output channels, groups and windows; those
     that fill their matrices up least come first, large ones before small ones."""
@@ -143,9 +145,9 @@ def conv2d_mma_tiles(filters: int, groups: int = 1, windows: int = 2**20) -> lis
     for rows, columns, depth in product(heights, (64, 128, 256), (32, 64)):
         divides = groups == 1 or own % rows == 0
         down = rows // 32 if divides and rows > 32 else 1
-        for across, (implicit, stages) in product(
-            (columns // 64, columns // 32), ((1, 1), (1, 2), (0, 3), (0, 4))
-        ):
+        # A group that nothing divides is a warp's from top to bottom: of a tall one few columns.
+        shares = (columns // 64, columns // 32, *([columns // 16] if rows > _SUMS else []))
+        for across, (implicit, stages) in product(shares, ((1, 1), (1, 2), (0, 3), (0, 4))):
             shared = 2 * stages * (rows * (depth + _APART) + depth * (columns + _APART))
             sums = rows * columns // (_LANES * down * across)
             if shared <= _SHARED and sums <= _SUMS and 2 <= down * across <= 16:

@@ -1,4 +1,4 @@
-"""The tiles worth trying for :mod:`~tilewright.topi.gpu.depthwise_wgrad_bands`.
+"""The tiles worth trying for :mod:`~tilewright.topi.sketches.row_bands`.
 
 The best guess comes first: microseconds, of which all but the time of the memory is scaled by how
 full an SM is.
@@ -13,11 +13,10 @@ from itertools import product
 
 from tilewright.target.devices import STATIC_SHARED
 from tilewright.target.target import Target
-from tilewright.topi.gpu.depthwise_wgrad_bands import BandTile
 from tilewright.topi.gpu.diversify import diversify
 from tilewright.topi.gpu.machine import MACHINE, MEMORY, occupancy
-from tilewright.topi.nn.depthwise_wgrad_bands import DEPTH, ROWS, SHARES, Bands
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.row_band_cuts import DEPTH, ROWS, SHARES, RowBands, RowBandTile
 
 #: Registers of a thread beside its sums and what it loads, and how many of these count to these
 #: where nothing is loaded ahead; most of a thread.
@@ -31,7 +30,7 @@ _PRODUCT, _TILE, _LOAD, _ENDS, _SECOND = 9, 60, 0.9, 1.5, 1.0
 _CACHE = 5.5 / 7
 
 
-def gradient_band_tiles(p: Conv, target: Target) -> list[BandTile]:
+def gradient_band_tiles(p: Conv, target: Target) -> list[RowBandTile]:
     """Tiles that fit registers and shared memory, the best guess first."""
     return list(_ranked(p))
 
@@ -55,11 +54,11 @@ def has_bands(p: Conv) -> bool:
 
 
 @functools.lru_cache(64)
-def _ranked(p: Conv) -> tuple[BandTile, ...]:
+def _ranked(p: Conv) -> tuple[RowBandTile, ...]:
     return diversify(_tiles(p), lambda t: (t.blocks, t.columns, t.warps, t.stages), _MOST)
 
 
-def _tiles(p: Conv) -> Iterator[tuple[float, BandTile]]:
+def _tiles(p: Conv) -> Iterator[tuple[float, RowBandTile]]:
     """Tiles, with the microseconds that they are predicted to take."""
     (height, width), channels, (sh, sw) = p.out_image, p.out_channels, p.stride
     across, bytes_ = -(-p.image[1] // sw), 2 * p.batch * height * width * channels
@@ -67,7 +66,7 @@ def _tiles(p: Conv) -> Iterator[tuple[float, BandTile]]:
     for blocks, columns, warps, stages in product((1, 2, 4, 7), (16, 32, 64), (8, 4), (1, 2, 3)):
         if ROWS * blocks >= 2 * max(ROWS, height) or columns >= 2 * max(DEPTH, across):
             continue
-        cut = Bands(p, blocks, columns, warps, 1)
+        cut = RowBands(p, blocks, columns)
         products = blocks * columns // DEPTH * p.kernel_w * sh
         rows = (blocks + 1) * sh * sw + blocks  # times eight, of ``columns`` columns
         held = _held(cut, stages)
@@ -91,10 +90,10 @@ def _tiles(p: Conv) -> Iterator[tuple[float, BandTile]]:
             cache = steps * warps * chunks * channels * 2 * seen / (_CACHE * MACHINE.cache)
             slowest = math.hypot(max(busy, cache, bytes_ / MEMORY), waits, busy / 2)
             ends = _ENDS + _SECOND * (chunks > 1)
-            yield slowest + ends, BandTile(blocks, columns, warps, stages, chunks)
+            yield slowest + ends, RowBandTile(blocks, columns, warps, stages, chunks)
 
 
-def _held(cut: Bands, stages: int) -> int:
+def _held(cut: RowBands, stages: int) -> int:
     """The registers of a thread: its sums, what it loads, and others."""
     p, (sh, sw) = cut.problem, cut.problem.stride
     # What is loaded alone, as in rows of an odd width, has a register alone.
@@ -105,4 +104,4 @@ def _held(cut: Bands, stages: int) -> int:
         loads = stages * loaded
     else:  # two blocks of x and one of dy, and as many more as fit: of halves, all
         loads = max(2 * x + dy - _FEW, loaded if of_x == 1 else 0)
-    return math.ceil((4 * p.kernel_w * sh + _OTHERS + loads) / 8) * 8
+    return 8 * math.ceil(float(4 * p.kernel_w * sh + _OTHERS + loads) / 8)

@@ -27,7 +27,8 @@ _BARRIERS, _OTHERS = 9.0, 36
 _FEW, _STORE = 1.2, 112.0
 #: Cycles of a launch, and bytes of parts of sums that memory moves for an SM in a cycle.
 _LAUNCH, _BYTES = 8900.0, 8.0
-#: Taps that repeat, at most, and products of a step of such.
+#: Products of a step; of steps of whole windows, taps that repeat, at most, and products.
+_DEPTHS = (8, 16)
 _WINDOW, _LEAST, _DEEPEST = 18, 7, 18
 #: Threads of an SM, and blocks, at most.
 _THREADS, _BLOCKS = 2048, 32
@@ -74,13 +75,13 @@ def _tiles(own: int, grouped: bool, taps: int) -> Iterator[LaneTile]:
     heights = [rows for rows in (8, 16, 32, 64, 128) if rows < 2 * own]
     if grouped:
         heights = [rows for rows in heights if own % rows == 0]
-    depths, heights = dict.fromkeys((8, 16, *repeat)), heights or [divisor(own, 16)]
+    depths, heights = dict.fromkeys((*_DEPTHS, *repeat)), heights or [divisor(own, 16)]
     for rows, columns, depth in product(heights, (256, 128, 64, 32), depths):
         most = gcd(rows, 8)
         for each, across in product((most, gcd(most, 4)), (8, 16, 32, 64)):
             threads, sums = rows // each * across, each * columns // across
             whole = columns % (across * LANES) == 0
-            if depth in repeat and not _repeats(columns, depth, threads, taps):
+            if depth not in _DEPTHS and not _repeats(columns, depth, threads, taps):
                 continue
             if whole and sums <= _SUMS and WARP <= threads <= 256:
                 yield LaneTile(rows, columns, depth, rows // each, across)

@@ -10,7 +10,6 @@ from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
-from tilewright.topi.gpu import depthwise_wgrad_bands as bands
 from tilewright.topi.gpu import part_tiles as parts
 from tilewright.topi.gpu import staged_tiles as staged
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
@@ -39,9 +38,9 @@ from tilewright.topi.pieces.pixel_boxes import form as box_form
 from tilewright.topi.pieces.plane_tiles import PlaneBoxTile
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
+from tilewright.topi.pieces.row_band_cuts import RowBandTile
 from tilewright.topi.pieces.row_product_cuts import RowProductTile
 from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
-from tilewright.topi.pieces.tile_sums import declare_tile_sums
 from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.banded import banded_counts, schedule_banded
 from tilewright.topi.sketches.banded_gradient import (
@@ -56,6 +55,7 @@ from tilewright.topi.sketches.plane_tiles import schedule_plane_tiles
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
+from tilewright.topi.sketches.row_bands import schedule_row_bands
 from tilewright.topi.sketches.row_products import schedule_row_products
 from tilewright.topi.sketches.tile_sums import schedule_tile_sums, tile_counts
 from tilewright.topi.template import ANY_DEPTHWISE, Template
@@ -148,14 +148,14 @@ GPU = (
     _guessed("gpu.plane_gradient", plane_gradient.PlaneGradientTile,
              plane_gradient.declare_plane_gradient, plane_gradient.schedule_plane_gradient,
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
-    _cuda("gpu.band_gradient", bands.BandTile, bands.declare_bands, bands.schedule_bands,
-          gradient_band_tiles, suits_bands, passes=_WGRAD),
+    _cuda("gpu.band_gradient", RowBandTile, None, schedule_row_bands, gradient_band_tiles,
+          suits_bands, passes=_WGRAD),
     _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded_gradient,
              parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, declare_tile_sums, schedule_tile_sums,
+    _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, None, schedule_tile_sums,
           gradient_pixel_tiles, suits_pixel_sums, passes=_WGRAD, last=True, least=90,
           counts=tile_counts, matrices=False),
 )  # fmt: skip

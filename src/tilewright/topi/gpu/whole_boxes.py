@@ -23,6 +23,7 @@ from tilewright.topi.gpu.box_products import (
     boxes_of,
     channels_of,
     is_sooner,
+    least_time,
     resident_blocks,
     suited,
 )
@@ -43,8 +44,9 @@ _BEGIN, _BROUGHT = 1.1, 182_000
 #: The same of what is added to results and brought ahead, for each of the blocks of an SM and once
 #: more, as often as it counts beside a box where there are two; and of what threads read.
 _ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
-#: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`.
-_BESIDE = 0.985
+#: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
+#: each row of a tile: what is not predicted is hidden by other blocks.
+_BESIDE, _LARGE = 0.98, 1e-4
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -63,6 +65,11 @@ def suits_whole(problem: Problem) -> bool:
     if p is None or p.pass_ == "wgrad":
         return False
     return is_sooner(_tiles(problem), problem)
+
+
+def best_whole(problem: Problem) -> float:
+    """Microseconds that the best of these and of plain boxes is predicted to take."""
+    return min([*_tiles(problem).values(), least_time(problem)])
 
 
 @functools.lru_cache(maxsize=64)
@@ -120,7 +127,8 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 if stages < 3:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
-                found[BoxProductTile.of(box, channels, stages, each)] = _BESIDE * cost
+                beside = _BESIDE + _LARGE * rows
+                found[BoxProductTile.of(box, channels, stages, each)] = beside * cost
     return found
 
 

@@ -19,8 +19,6 @@ _BITS = 1 / math.log(2)
 #: The sum of powers of a row that attends to no key, so that 0 is divided by no 0; others have one
 #: that is 1. And the least score, so that minus infinity less the largest score is that, not NaN.
 _LEAST, _FINITE = 1e-30, -1e30
-#: Columns beside those of values that sum the powers of a row.
-ONES = 8
 
 
 class Fill(NamedTuple):
@@ -52,11 +50,9 @@ class AttentionDeclaration(Declared):
     largest : of a row.
     powers : of 2, to what masked scores are less than the largest one.
     factors : these in the type of values, where tensor cores take them.
-    total : the sum of a row's powers; None where values have columns of ones, of which it is what
-        they are weighted to.
+    total : the sum of a row's powers.
     share : of each power in a row, the inverse of that sum.
     weighted : the sum of values, times factors.
-    before : scores and masked ones that ``largest`` reads, where it has its own.
     """
 
     problem: Attention
@@ -68,31 +64,26 @@ class AttentionDeclaration(Declared):
     largest: Tensor
     powers: Tensor
     factors: Tensor | None
-    total: Tensor | None
+    total: Tensor
     share: Tensor
     weighted: Tensor
-    before: tuple[Tensor, Tensor] | None = None
 
 
 def declare_attention(
-    p: Attention, rounded: bool = False, fill: Fill = Fill(), twice: bool = False
+    p: Attention, rounded: bool = False, fill: Fill = Fill()
 ) -> AttentionDeclaration:
     """The program of a problem; powers are ``rounded`` to the type of values, as tensor cores
-    multiply them, or stay in that of sums. Scores are declared ``twice``, for the largest ones and
-    for their powers, of which then neither is kept for all keys."""
+    multiply them, or stay in that of sums."""
     inputs = {name: te.placeholder(t.shape, t.dtype, name=name) for name, t in p.inputs().items()}
     kind, whole = p.accumulate, fill.of(p)
     every = (p.batch, p.heads, whole.rows)
-    ones = -(-p.width // ONES) * ONES  # where they begin
     given = p.dtype if rounded else kind
     q = _operand(p, inputs, 0, (whole.rows, whole.depth), given)
     k = _operand(p, inputs, 1, (whole.keys, whole.depth), given)
-    v = _operand(p, inputs, 2, (whole.values, whole.width), given, ones if twice else None)
+    v = _operand(p, inputs, 2, (whole.values, whole.width), given)
     scores, masked = _scores(p, inputs, q, k, whole)
-    before = _scores(p, inputs, q, k, whole) if twice else None
-    read = masked if before is None else before[1]
     j = te.reduce_axis((0, whole.keys), "j")
-    largest = te.compute(every, lambda *i: te.max(read[(*i, j)], axis=j), name="Largest")
+    largest = te.compute(every, lambda *i: te.max(masked[(*i, j)], axis=j), name="Largest")
     late = te.const(_factors(p)[1], kind)
     powers = te.compute(
         (*every, whole.keys),
@@ -108,33 +99,26 @@ def declare_attention(
         )
     j = te.reduce_axis((0, whole.values), "j")
     weighted = te.compute(
-        (*every, ones + ONES if twice else whole.width),
+        (*every, whole.width),
         lambda b, h, i, e: te.sum(
             (factors or powers)[b, h, i, j].astype(kind) * v[b, h, j, e].astype(kind), axis=j
         ),
         name="Weighted",
     )
-    total = None
-    if not twice:
-        j = te.reduce_axis((0, whole.keys), "j")
-        total = te.compute(every, lambda *i: te.sum(powers[(*i, j)], axis=j), name="Total")
-
-    def inverse(*i: Any) -> Any:
-        summed = total[i] if total is not None else weighted[(*i[:3], ones + i[3])]
-        return 1 / te.max(summed, te.const(_LEAST, kind))
-
-    columns = (ONES,) if twice else ()
-    share = te.compute((*every, *columns), inverse, name="Share", tag="elementwise")
+    j = te.reduce_axis((0, whole.keys), "j")
+    total = te.compute(every, lambda *i: te.sum(powers[(*i, j)], axis=j), name="Total")
+    share = te.compute(
+        every, lambda *i: 1 / te.max(total[i], te.const(_LEAST, kind)), name="Share",
+        tag="elementwise",
+    )  # fmt: skip
 
     def result(*at: Any) -> Any:
         b, h, i, e = at if p.layout == "BHSD" else (at[0], at[2], at[1], at[3])
-        own = share[b, h, i, e % ONES] if twice else share[b, h, i]
-        return (weighted[b, h, i, e] * own).astype(p.dtype)
+        return (weighted[b, h, i, e] * share[b, h, i]).astype(p.dtype)
 
     out = te.compute(p.result.shape, result, name="Attention", tag="elementwise")
     return AttentionDeclaration(
         p, inputs, out, q, k, v, scores, masked, largest, powers, factors, total, share, weighted,
-        before,
     )  # fmt: skip
 
 
@@ -147,11 +131,10 @@ def _factors(p: Attention) -> tuple[float, float]:
 
 
 def _operand(
-    p: Attention, inputs: Mapping[str, Tensor], place: int, filled: tuple[int, int], kind: str,
-    ones: int | None = None,
-) -> Tensor:  # fmt: skip
+    p: Attention, inputs: Mapping[str, Tensor], place: int, filled: tuple[int, int], kind: str
+) -> Tensor:
     """Queries, keys or values of all heads, (batch, head, row, element), in a type that has all of
-    them, filled up with zeros, and with ``ones`` from there on."""
+    them, filled up with zeros."""
     extents = (p.keys if place else p.rows, p.width if place == 2 else p.depth)
     group = p.heads // p.kv_heads if place else 1
 
@@ -166,10 +149,7 @@ def _operand(
         value = read(b, h, s, d).astype(kind)
         if not inside:
             return value
-        beyond = te.const(0, kind)
-        if ones is not None:
-            beyond = te.select(d >= ones, te.const(1, kind), beyond)
-        return te.if_then_else(te.all(*inside), value, beyond)
+        return te.if_then_else(te.all(*inside), value, te.const(0, kind))
 
     shape = (p.batch, p.heads, *filled)
     made: Tensor = te.compute(shape, element, name="QKV"[place], tag="injective")

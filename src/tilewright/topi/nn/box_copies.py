@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
@@ -76,6 +76,9 @@ _MANY = 32
 
 #: Columns that an instruction, and so a tile, has at most.
 MOST_COLUMNS = 256
+
+#: A convolution of some number of dimensions.
+Kind = TypeVar("Kind", bound=Convolution)
 
 #: An element of a filter: of a channel of the result, of a tap's place and of what is summed.
 Tap = Callable[..., Any]
@@ -185,7 +188,7 @@ def is_in_halves(p: Convolution) -> bool:
     return p.dtype == "float32" and p.precision == "tf32x3"
 
 
-def by_pixels(p: Convolution) -> Convolution:
+def by_pixels(p: Kind) -> Kind:
     """A problem whose results see the pixel in their own place alone, as one of images of a pixel
     each, so that a tile may have any number of those that lie side by side; others themselves."""
     if max(*p.kernel, *p.stride) > 1 or any(p.padding):

@@ -33,11 +33,13 @@ WHOLE = 256
 class Windows:
     """What results see: a ``tensor`` (batch, place in the image, taps, channel), with the group
     first where there are several, but those of slices. With ``steps``, the distances of results and
-    of taps, boxes are whole: (part, batch, place, channel), behind the group."""
+    of taps, boxes are whole: (part, batch, place, channel), behind the group. What is seen of
+    them through each tap, as without, is a stage where it is ``staged``."""
 
     def __init__(
         self, p: Convolution, window: Callable[..., Any], results: Sequence[Any],
         taps: Sequence[int], filled: int, steps: tuple[Sequence[int], Sequence[int]] | None = None,
+        staged: bool = False,
     ) -> None:  # fmt: skip
         self.problem = p
         self.steps: tuple[Sequence[int], Sequence[int]] | None = steps
@@ -72,6 +74,19 @@ class Windows:
             shape = [*groups, deep // row, batch, *extents, row]
         element = by_taps if steps is None else by_parts
         self.tensor: Tensor = te.compute(shape, element, name="Seen")
+        self.staged: Tensor | None = None
+        if staged:
+            outer = [up(e, WHOLE) for e in results]
+            self.staged = te.compute((*groups, *outer, *taps, deep), self._read, name="Windows")
+
+    def _read(self, *at: Any) -> Any:
+        """What is seen of a whole box."""
+        assert self.steps is not None
+        rank = len(self.steps[0])
+        group, n, (*results, c) = at[: -2 - 2 * rank], at[-2 - 2 * rank], at[-1 - 2 * rank :]
+        steps = zip(results[:rank], results[rank:], *self.steps, strict=True)
+        place = [o * step + t * apart for o, t, step, apart in steps]
+        return self.tensor[(*group, c // self.row, n, *place, c % self.row)]
 
     def __call__(self, f: Any, result: Sequence[Any], taps: Sequence[Any], c: Any) -> Any:
         """What a result with channel ``f`` sees of channel ``c`` of its group through a tap."""
@@ -80,11 +95,10 @@ class Windows:
         group = [f // made] if self.apart else []
         if self.problem.groups > 1 and not self.apart:
             c = f // made * read + c
-        if self.steps is None:
-            return self.tensor[(*group, n, *place, *taps, c)]
-        steps = zip(place, taps, *self.steps, strict=True)
-        at = [o * step + t * apart for o, t, step, apart in steps]
-        return self.tensor[(*group, c // self.row, n, *at, c % self.row)]
+        at = (*group, n, *place, *taps, c)
+        if self.staged is not None:
+            return self.staged[at]
+        return self.tensor[at] if self.steps is None else self._read(*at)
 
 
 class Taps:

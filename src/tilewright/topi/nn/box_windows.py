@@ -57,7 +57,8 @@ class BoxSums:
     read parts of them. Where ``right`` is ``turned``, channels of the result lie side by side in
     it, a row of them last, which of a gradient by the filter is so of both factors. ``pixels`` are
     images, and extents in them, of a box of that gradient. Where boxes are of ``windows``, results
-    are images of a pixel each.
+    are images of a pixel each. ``seen`` is what results see through each tap, where that is a
+    stage.
     """
 
     total: Tensor
@@ -68,6 +69,7 @@ class BoxSums:
     whole: bool = False
     pixels: tuple[int, ...] = (1, 1, 1)
     windows: bool = False
+    seen: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -118,15 +120,18 @@ class BoxDeclaration(Declaration):
         return reach(p, box)
 
 
-def declare_boxes(p: Convolution, given: Any = None, whole: bool = False) -> BoxDeclaration:
+def declare_boxes(
+    p: Convolution, given: Any = None, whole: bool = False, staged: bool = False
+) -> BoxDeclaration:
     """The program of a problem with channels last; ``given`` as in
-    :func:`~tilewright.topi.declare.declare`. Images are read ``whole``, or by taps."""
+    :func:`~tilewright.topi.declare.declare`. Images are read ``whole``, or by taps; what results
+    see of whole ones is a stage where it is ``staged``."""
     inputs = placeholders(p, given)
     pixels = by_pixels(p)
     if pixels == p:
-        return _declare(p, inputs, whole)
+        return _declare(p, inputs, whole, staged)
     views = {name: _by_pixels(x) if name in IMAGES else x for name, x in inputs.items()}
-    d = _declare(pixels, views, whole)
+    d = _declare(pixels, views, whole, staged)
     return replace(d, problem=p, inputs=inputs) if p.pass_ == "wgrad" else _gathered(p, inputs, d)
 
 
@@ -179,12 +184,14 @@ def _by_pixels(images: Tensor) -> Tensor:
     return view
 
 
-def _declare(p: Convolution, inputs: dict[str, Tensor], whole: bool) -> BoxDeclaration:
+def _declare(
+    p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool
+) -> BoxDeclaration:
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
     b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
-        return _phases(p, inputs, b, whole)
-    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole)
+        return _phases(p, inputs, b, whole, staged=staged)
+    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged)
     total, gone = sums.total, [0] * (len(p.image) - p.rank)
     if p.pass_ == "wgrad":
         result = total
@@ -204,6 +211,11 @@ def _declare(p: Convolution, inputs: dict[str, Tensor], whole: bool) -> BoxDecla
 def declare_whole_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
     """The same, where taps read parts of one box."""
     return declare_boxes(p, given, whole=True)
+
+
+def declare_seen_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
+    """The same, where what results see through each tap is a stage."""
+    return declare_boxes(p, given, whole=True, staged=True)
 
 
 def declared(
@@ -227,17 +239,20 @@ def declared_with_epilogue(
     return replace(found, added=tuple(x.tensor for x in added.values()))
 
 
-def sums_of(p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False) -> BoxSums:
+def sums_of(
+    p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False
+) -> BoxSums:
     """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
     of the problem's."""
     if p.pass_ == "wgrad":
         return _filter(p, first, second, batch, whole)
-    return _images(p, first, second, batch, whole)
+    return _images(p, first, second, batch, whole, staged=staged)
 
 
 def _images(
-    p: Convolution, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False
-) -> BoxSums:
+    p: Convolution, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False,
+    staged: bool = False,
+) -> BoxSums:  # fmt: skip
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
     deep, wide = of_a_group(p)[0], p.result_channels
@@ -248,7 +263,7 @@ def _images(
     results = (batch, *w.result)
     if pixels:
         window, results = _of_pixels(window, w.result), _single(batch, w.result)
-    seen = Windows(p, window, results, w.kernel, filled, steps if whole else None)
+    seen = Windows(p, window, results, w.kernel, filled, steps if whole else None, staged)
     taps = _axes(w.kernel)
     part, rc, left_c, right_c = _channels(p, filled)
 
@@ -267,7 +282,8 @@ def _images(
 
     total = te.compute((*results, wide), element, name="Sums")
     return BoxSums(
-        total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels
+        total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels,
+        seen=seen.staged,
     )  # fmt: skip
 
 
@@ -308,8 +324,9 @@ def _channels(p: Convolution, filled: int) -> tuple[list[Any], Any, Any, Any]:
 
 
 def _phases(
-    p: Convolution, inputs: dict[str, Tensor], b: Boxed, whole: bool, pixels: bool = False
-) -> BoxDeclaration:
+    p: Convolution, inputs: dict[str, Tensor], b: Boxed, whole: bool, pixels: bool = False,
+    staged: bool = False,
+) -> BoxDeclaration:  # fmt: skip
     """A gradient by the input with strides: results that are a stride apart see the same taps, and
     those of each phase the same pixels of dy. So it is a convolution with stride 1 and the channels
     of all phases, some of whose taps lie outside of the filter. Along dimensions in which only one
@@ -328,7 +345,7 @@ def _phases(
     results = (batch, *rows)
     if pixels:
         window, results = _of_pixels(window, rows), _single(batch, rows)
-    seen = Windows(q, window, results, taps, filled, steps if whole else None)
+    seen = Windows(q, window, results, taps, filled, steps if whole else None, staged)
 
     def tap(f: Any, c: Any, at: Sequence[Any], phase: Any) -> Any:
         if not turned:  # beyond those of a phase nothing is multiplied
@@ -372,7 +389,7 @@ def _phases(
     )  # fmt: skip
     sums = BoxSums(
         total, seen.tensor, right.tensor, turned=turned, slices=sliced(q), whole=whole,
-        windows=pixels,
+        windows=pixels, seen=seen.staged,
     )  # fmt: skip
     return BoxDeclaration(
         p, inputs, output, total, None, None, sums, (), b.copies, phased,
@@ -499,4 +516,7 @@ def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
 
 
 #: The declaration of this module, by name.
-FORMS = {"boxes": declare_boxes, "whole boxes": declare_whole_boxes, "pixels": declare_pixels}
+FORMS = {
+    "boxes": declare_boxes, "whole boxes": declare_whole_boxes, "seen boxes": declare_seen_boxes,
+    "pixels": declare_pixels,
+}  # fmt: skip

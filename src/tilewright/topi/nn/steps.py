@@ -60,9 +60,9 @@ def by_channel(
     step: Step, x: Tensor, images: Images, tensors: dict[str, Any], quantized: str = ""
 ) -> tuple[Tensor, list[Tensor]]:
     """As :func:`apply_step`, and the stages that it reads what is the same for a channel from: of a
-    step that multiplies and adds those of both numbers, of others there are no such stages."""
+    step that computes two such numbers, of others, which read what they need, there are none."""
     of = None if quantized else scale_and_shift(step, x.dtype, tensors)
-    if of is None:
+    if of is None or len(step.tensors) == 2:
         return apply_step(step, x, images, tensors, quantized=quantized), []
     n, c, space = images.extents(x.shape)
     scale, shift = (

@@ -9,8 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.topi.nn.attention import ONES, AttentionDeclaration, Fill, declare_attention
+from tilewright.topi.nn.attention import AttentionDeclaration, Fill, declare_attention
 from tilewright.topi.pieces.warp_rows import ROWS
+
+#: Rows of a warpgroup, and elements of keys and values that are swizzled together.
+GROUP_ROWS, ROW = 64, 64
 
 
 @dataclass(frozen=True)
@@ -34,18 +37,33 @@ def declare_vectors(p: Any, tile: AttentionTile, batch: Any = None) -> Attention
 
 @dataclass(frozen=True)
 class AttentionMmaTile:
-    """A block has ``warps`` warps, of 16 rows each. It takes ``step`` keys at a time, which are
-    copied ``stages - 1`` steps ahead; 0 are all at once."""
+    """A block has ``warps`` warps, of ``rows`` times 16 rows each. It takes ``step`` keys at a
+    time, which are copied ``stages - 1`` steps ahead; 0 are all at once."""
 
     warps: int = 4
     step: int = 0
     stages: int = 2
+    rows: int = 1
 
 
 def declare_mma(p: Any, tile: AttentionMmaTile, batch: Any = None) -> AttentionDeclaration:
     """The program of a problem, filled up to whole instructions and steps."""
-    ones = ONES if tile.step else 0
-    width = -(-p.width // ONES) * ONES + ones  # in 16 of them at a time
     keys = tile.step or ROWS
-    fill = Fill(ROWS * tile.warps, keys, ROWS, -(-width // ROWS) * ROWS, keys)
-    return declare_attention(p, rounded=True, fill=fill, twice=bool(tile.step))
+    fill = Fill(ROWS * tile.rows * tile.warps, keys, ROWS, ROWS, keys)
+    return declare_attention(p, rounded=True, fill=fill)
+
+
+@dataclass(frozen=True)
+class AttentionGroupTile:
+    """A block has ``groups`` warpgroups, of 64 rows each. It takes ``step`` keys at a time, which
+    are copied ``stages - 1`` steps ahead."""
+
+    groups: int = 2
+    step: int = 128
+    stages: int = 2
+
+
+def declare_wgmma(p: Any, tile: AttentionGroupTile, batch: Any = None) -> AttentionDeclaration:
+    """The program of a problem, filled up to whole instructions and steps."""
+    fill = Fill(GROUP_ROWS * tile.groups, tile.step, ROW, ROW, tile.step)
+    return declare_attention(p, rounded=True, fill=fill)

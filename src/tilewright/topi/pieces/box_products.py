@@ -12,7 +12,7 @@ from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_tiles import LANES, BoxProductTile
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.
@@ -21,11 +21,12 @@ _THREADS = 256
 
 def load(
     stage: Stage, reader: Stage, at: IterVar, first: int, box: Sequence[int], stages: int,
-    apart: bool = True, over: IterVar | None = None, windows: bool = False,
+    apart: bool = True, over: IterVar | None = None, windows: bool = False, cluster: int = 1,
 ) -> None:  # fmt: skip
     """Copy a factor by boxes, of axes from the ``first`` on, into swizzled memory, ``stages - 1``
     iterations of a reader's loop ``at`` ahead, also from one iteration of a loop ``over`` it to the
-    next; boxes lie ``apart``, or overlap, or are of ``windows``."""
+    next; boxes lie ``apart``, or overlap, or are of ``windows``, and blocks of a ``cluster`` have
+    the same ones."""
     stage.compute_at(reader, at)
     axes = stage.op.axis[first:]
     if apart:
@@ -38,7 +39,7 @@ def load(
         stage.pipeline(stages, over=over)
     if windows:
         box = (box[0], box[-1])
-    stage.tensorize(axes[0], tma_load(box, kind, swizzle=row, windows=windows))
+    stage.tensorize(axes[0], tma_load(box, kind, swizzle=row, windows=windows, cluster=cluster))
 
 
 def bring(
@@ -48,9 +49,12 @@ def bring(
     """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does."""
     step = step_of(d)
     own = (*tile.box, d.boxes.slices * step)
-    load(boxes, sums, at, -2 - 2 * d.space, own, tile.stages, over=over, windows=d.boxes.windows)
+    load(
+        boxes, sums, at, -2 - 2 * d.space, own, tile.stages, over=over, windows=d.boxes.windows,
+        cluster=tile.boxes_to,
+    )  # fmt: skip
     box = (step, ROW) if d.boxes.turned else (tile.channels, step)
-    load(taps, sums, at, -2 - d.space, box, tile.stages, over=over)
+    load(taps, sums, at, -2 - d.space, box, tile.stages, over=over, cluster=tile.filters_to)
 
 
 def step_of(d: BoxDeclaration) -> int:
@@ -70,12 +74,29 @@ def by_groups(
         stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
         return group
     parts = [stage.split(x, factor=own) for x, own in zip(pixel, tile.of_groups, strict=True)]
-    stage.reorder(*outside, *(first for first, _ in parts), *(last for _, last in parts), c)
-    group = stage.fuse(*(first for first, _ in parts))
+    first, c = stage.split(c, factor=tile.own_channels)
+    stage.reorder(*outside, *(first for first, _ in parts), first, *(last for _, last in parts), c)
+    group = stage.fuse(*(first for first, _ in parts), first)
     stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
     if pairs:
         stage.vectorize(stage.split(c, factor=2)[1])
     return group
+
+
+def neighbours(stage: Stage, axis: IterVar, blocks: int, count: int) -> list[IterVar]:
+    """An axis of ``blocks``: that of clusters and, behind it, that of the ``count`` blocks of each,
+    if these are several.
+
+    Raises :class:`ScheduleError` where there is no whole number of clusters.
+    """
+    if count == 1:
+        return [axis]
+    if blocks % count:
+        raise stage.error(
+            f"{blocks} blocks are no clusters of {count}", axis,
+            "Let each block copy for itself, or give it another tile",
+        )  # fmt: skip
+    return list(stage.split(axis, factor=count))
 
 
 def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
@@ -92,12 +113,12 @@ def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
         stage.vectorize(lane)
 
 
-def over_threads(stage: Stage, axis: IterVar, groups: int) -> IterVar:
-    """Divide a loop among the threads of ``groups`` warpgroups; returns the loop that is left."""
-    turn, thread = stage.split(axis, factor=groups * LANES)
-    group, thread = stage.split(thread, factor=LANES)
-    stage.bind(group, te.thread_axis((0, groups), "threadIdx.y"))
-    stage.bind(thread, te.thread_axis((0, LANES), "threadIdx.x"))
+def over_threads(stage: Stage, axis: IterVar, tile: BoxProductTile) -> IterVar:
+    """Divide a loop among the threads of the groups of a tile; returns the loop that is left."""
+    turn, thread = stage.split(axis, factor=tile.groups * tile.lanes)
+    group, thread = stage.split(thread, factor=tile.lanes)
+    stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    stage.bind(thread, te.thread_axis((0, tile.lanes), "threadIdx.x"))
     return turn
 
 

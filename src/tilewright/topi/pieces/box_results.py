@@ -10,7 +10,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import by_groups, load, over_threads
+from tilewright.topi.pieces.box_products import by_groups, load, neighbours, over_threads
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
@@ -43,32 +43,41 @@ def store(
     n, c, *space = image_axes(out, d.problem.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels)
     axes = [n, *space, c]
+    extents = [extent_of(a) for a in axes]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
             axes[k], phase = out.split(axes[k], factor=step)
+            extents[k] = -(-extents[k] // step)
             (within[k] if alone else phases).append(phase)
     if d.numbered:
         *pixel, c = axes
         out.reorder(*pixel, *phases, *(x for more in within for x in more), c)
         sizes, axes = (tile.images, tile.channels), [out.fuse(*pixel), c]
+        extents = [math.prod(extents[:-1]), extents[-1]]
         within = [[x for more in within for x in more], []]
     pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
+    *tiles, wide = (-(-extent // e) for extent, e in zip(extents, sizes, strict=True))
     *blocks, part = (outer for outer, _ in pairs)
     *pixel, c = (x for (_, inner), more in zip(pairs, within, strict=True) for x in (inner, *more))
+    out.reorder(*blocks, *phases, part, *pixel, c)
+    whole, *ranks = neighbours(out, out.fuse(*blocks), math.prod(tiles), tile.filters_to)
+    part, *more = neighbours(out, part, wide, tile.boxes_to)
+    ranks += more
     if one_by_one:
         outer = [*phases, part] if alike else []
-        loops = blocks if alike else [part, *blocks]
-        out.reorder(*outer, *loops, *pixel, c)
+        loops = [whole] if alike else [part, whole]
+        out.reorder(*outer, *loops, *ranks, *pixel, c)
         block, box = out.split(out.fuse(*loops), factor=tile.boxes)
-        block = out.fuse(*outer, block)
+        out.reorder(block, *ranks, box)
+        block = out.fuse(*outer, block, *ranks)
     else:
-        out.reorder(*blocks, *phases, part, *pixel, c)
-        block = box = out.fuse(*blocks, *phases, part)
+        out.reorder(whole, *phases, part, *ranks, *pixel, c)
+        block = box = out.fuse(whole, *phases, part, *ranks)
     out.bind(block, te.thread_axis("blockIdx.x"))
     chunk = min(widths(d.output.dtype).chunk, tile.channels)
     c, lane = out.split(c, factor=math.gcd(_wide(d), chunk))
-    out.unroll(over_threads(out, out.fuse(*pixel, c), tile.groups))
+    out.unroll(over_threads(out, out.fuse(*pixel, c), tile))
     out.vectorize(lane)
     return block, box
 
@@ -110,7 +119,7 @@ def share(numbers: Stage, tile: BoxProductTile, block: IterVar, out: Stage) -> N
     """What is the same for a channel, computed once for a block."""
     numbers.set_scope("shared")
     numbers.compute_at(out, block)
-    over_threads(numbers, numbers.op.axis[0], tile.groups)
+    over_threads(numbers, numbers.op.axis[0], tile)
 
 
 def stage_results(

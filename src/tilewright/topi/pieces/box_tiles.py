@@ -30,7 +30,10 @@ class BoxProductTile:
     by ``planes`` where images have three dimensions, of which each 64 are a warpgroup's, with
     ``channels`` of the result; or what one of ``splits`` parts of the steps adds to them, or
     several ``boxes`` of them one after the other. Where it is ``turned``, each 64 channels are a
-    warpgroup's, and results any multiple of eight."""
+    warpgroup's, and results any multiple of eight.
+
+    A cluster is ``boxes_to`` blocks with the same box and other channels, or ``filters_to`` with
+    the same channels and other boxes: what they share is copied to all at once."""
 
     images: int = 2
     rows: int = 8
@@ -40,6 +43,8 @@ class BoxProductTile:
     splits: int = 1
     boxes: int = 1
     turned: int = later(0)
+    boxes_to: int = later(1)
+    filters_to: int = later(1)
     planes: int = later(0)
 
     @staticmethod
@@ -51,6 +56,11 @@ class BoxProductTile:
         return BoxProductTile(
             images, rows, columns, channels, stages, boxes=boxes, turned=turned, planes=sum(planes)
         )
+
+    @property
+    def lanes(self) -> int:
+        """Threads of a group."""
+        return LANES
 
     @property
     def box(self) -> tuple[int, ...]:
@@ -83,12 +93,15 @@ class BoxProductTile:
 class BoxGradientTile:
     """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
     pixels; each 64 filters are a warpgroup's. Of whole boxes it computes those of ``rows`` rows of
-    taps, each of which is a warpgroup's, for 64 filters."""
+    taps, each of which is a warpgroup's, for 64 filters. Of a cluster, ``dy_to`` blocks share what
+    they need of dy, or ``x_to`` of x."""
 
     filters: int = 128
     channels: int = 128
     stages: int = 3
     splits: int = 1
+    dy_to: int = later(1)
+    x_to: int = later(1)
     rows: int = later(0)
 
     @property

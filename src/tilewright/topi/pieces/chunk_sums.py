@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from tilewright import te
 from tilewright.ir.itervar import IterVar
-from tilewright.ir.ops import is_const
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration
@@ -31,7 +30,7 @@ class ChunkStage:
     outer : its axes over chunks; none of one chunk.
     row, column, channel : its other axes, those of the filter and of the result's channels.
     total : what a thread sums of a tap.
-    made : that, and of one chunk what is made of it: stages that a thread has in registers.
+    own : its stage.
     """
 
     stage: Stage
@@ -40,29 +39,28 @@ class ChunkStage:
     column: IterVar
     channel: IterVar
     total: Tensor
-    made: tuple[Stage, ...]
+    own: Stage
 
     def keep_at(self, lane: IterVar) -> None:
         """Threads sum a tap at ``lane``, a loop of :attr:`stage`."""
-        for stage in self.made:
-            stage.set_scope("local")
-            stage.compute_at(self.stage, lane)
+        self.own.set_scope("local")
+        self.own.compute_at(self.stage, lane)
 
 
-def chunk_stage(s: Schedule, d: Declaration, parts: Tensor) -> ChunkStage:
-    """The stage that blocks compute, of ``parts``, (chunk, KH, KW, channel), of which one may be
-    all; where there are more, what adds them up is scheduled."""
-    out = s[d.output]
-    added = s[s.cache_write(d.output, "local") if d.sum is d.output else d.sum]
+def chunk_stage(s: Schedule, d: Declaration, total: Tensor, chunks: int) -> ChunkStage:
+    """The stage that blocks compute, of ``total``, (KH, KW, channel), which the result is made of:
+    a sum over ``chunks`` first, of which one may be all; where there are more, what adds them up is
+    scheduled."""
+    out, added = s[d.output], s[total]
     c, m, ky, kx = out.op.axis
     out.reorder(ky, kx, c, m)  # as the chunks lie
-    if is_const(parts.shape[0], 1):
-        return ChunkStage(out, (), ky, kx, out.fuse(c, m), parts, (s[parts], added))
-    added.set_scope("local")
+    if chunks == 1:
+        return ChunkStage(out, (), ky, kx, out.fuse(c, m), total, added)
+    parts = s.rfactor(total, added.op.reduce_axis[0])
     add_chunks(out, added, ahead=True)
-    total = s.cache_write(parts, "local")
+    own = s.cache_write(parts, "local")
     chunk, ky, kx, c = s[parts].op.axis
-    return ChunkStage(s[parts], (chunk,), ky, kx, c, total, (s[total],))
+    return ChunkStage(s[parts], (chunk,), ky, kx, c, own, s[own])
 
 
 def add_chunks(out: Stage, added: Stage, shared: bool = True, ahead: bool = False) -> None:

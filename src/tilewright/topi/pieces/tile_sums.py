@@ -1,101 +1,90 @@
-"""The sums over tiles of :mod:`~tilewright.topi.pieces.gradient_tiles` as stages.
+"""Sums over tiles of images in shared memory, channels last, by the schedule.
 
-There are three steps: ``own`` sums, over the tiles of a chunk, what lies in one part of each tile;
-``parts`` sums these over the parts, and ``sums`` over the chunks.
+Where every row of x is seen, rows of dy are skewed by those of the filter: tiles are of the rows of
+x that both say, and begin with the image's first. The sum over a tile's parts, and over the chunks
+of tiles, is taken apart by ``rfactor``; both operands are copied as boxes that are zero where there
+is no image, so that of the conditions only those stay that are about rows and columns of the only
+part of an image.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from tilewright import te
+from tilewright.ir.itervar import Range
+from tilewright.schedule import Schedule
 from tilewright.te import Tensor
-from tilewright.topi.cut import CutDeclaration, declare_sums
+from tilewright.topi.declare import Declaration
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
-from tilewright.topi.pieces.image_tiles import ImageTiles
-from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 
 
-@dataclass(frozen=True)
-class TileSums:
-    """The stages: tiles of x and of dy, (tile, image, row, column, channel); ``own``, (chunk,
-    group of channels, image, down, across, KH, KW, lane, vector); ``parts``, (chunk, KH, KW,
-    channel); ``sums``, (C, 1, KH, KW). Channels of all but the last are those of whole tiles."""
+class TileSums(NamedTuple):
+    """The stages: ``total``, the sum over (chunk, image, down, across) of what is ``kept`` in
+    shared memory of ``own`` (chunk, group of channels, image, down, across, row and column of the
+    filter, lane, vector), which threads sum over (step, row, column) of tiles of ``x`` and ``dy``
+    (step, chunk, group, image, row, column, channel)."""
 
+    total: Tensor
+    kept: Tensor
+    own: Tensor
     x: Tensor
     dy: Tensor
-    own: Tensor
-    parts: Tensor
-    sums: Tensor
 
 
-TileDeclaration = CutDeclaration[GradientTiles, TileSums]
+def as_tile_sums(s: Schedule, d: Declaration, cut: GradientTiles) -> TileSums:
+    """The sums of a gradient by the filter in NHWC, one filter a channel, of dilation 1; ``d.sum``
+    is a copy of the total."""
+    p, t = d.problem, cut.tile
+    (kh, _), (sh, sw) = p.kernel, p.stride
+    sums = s[d.sum]
+    if not cut.sees:
+        sums.skew(sums.op.reduce_axis[1], sums.op.axis[0])
+    total = s.cache_write(d.sum, "local")
+    part = _shared_out(s, d, total, cut)
+
+    sums = s[part]
+    chunk, image, down, across, ky, kx, c = sums.op.axis
+    group, lane = sums.split(sums.pad_to(c, t.channels), factor=t.channels)
+    lane, v = sums.split(lane, factor=t.vector)
+    sums.reorder(chunk, group, image, down, across, ky, kx, lane, v)
+    made = s.cache_write(part, "local")
+
+    sums = s[made]
+    chunk, group, image, down, across, ky, kx, lane, v = sums.op.axis
+    step, row, column = sums.op.reduce_axis
+    at, channel = [step, chunk, group, image], lane.var * t.vector + v.var
+    line: Any = down.var * t.rows + row.var
+    of_x, of_dy = (line * sh + ky.var, line) if cut.sees else (line, line + (kh - 1) - ky.var)
+    column = across.var * t.columns + column.var
+    (_, *x), (_, *dy) = (map(_all, tile) for tile in (cut.x_tile, cut.dy_tile))
+    seen = [(of_x, x[0]), (column * sw + kx.var, x[1]), (channel, x[2])]
+    back = [(of_dy, dy[0]), (column, dy[1]), (channel, dy[2])]
+    x_tiles = s.reindex(d.source, made, [*at, *seen], "shared")
+    dy_tiles = s.reindex(d.weights, made, [*at, *back], "shared")
+    over = [*at, down, across, lane, v]
+    sums.guard_by_zeros(x_tiles, dy_tiles, over=over, finite=True)
+    kept = s.cache_read(made, "shared", [part])
+    s[part].compute_inline()
+    return TileSums(total, kept, made, x_tiles, dy_tiles)
 
 
-def declare_tile_sums(p: Any, tile: GradientPixelTile, batch: Any = None) -> TileDeclaration:
-    """The program of a problem of windows, cut as ``tile`` says; ``batch`` as in
-    :func:`~tilewright.topi.declare.declare`."""
-    return declare_sums(GradientTiles(p, tile), tile_sums, batch)
+def _all(extent: int) -> Range:
+    return Range.from_extent(0, extent)
 
 
-def tile_sums(cut: GradientTiles, data: Tensor, grad: Tensor) -> TileSums:
-    """The stages of a gradient by the filter in NHWC, one filter a channel."""
-    p, t = cut.problem, cut.tile
-    (kh, kw), (sh, sw), (top, left, *_) = p.kernel, p.stride, p.padding
-    (oh, ow), sees = p.out_image, cut.sees
-    steps = cut.steps(data.shape[0])
-    channels = -(-p.channels // t.channels) * t.channels
-    images = ImageTiles(steps * t.chunks, cut.grid, t.images, channels)
-
-    # Row y of dy sees row y * sh + ky - top of x.
-    above = 0 if sees else kh - 1
-    apart = t.height * cut.step, t.width * sw
-    x = images.of(data, cut.x_tile[1:3], apart, (top if sees else 0, left), "XTiles")
-    apart = t.height, t.width
-    dy = images.of(grad, cut.dy_tile[1:3], apart, (0 if sees else above - top, 0), "DyTiles")
-    step = te.reduce_axis((0, steps), name="step")
-    row = te.reduce_axis((0, t.rows), name="row")
-    column = te.reduce_axis((0, t.columns), name="column")
-
-    def summed(
-        chunk: Any, group: Any, i: Any, d: Any, a: Any, ky: Any, kx: Any, lane: Any, v: Any
-    ) -> Any:
-        tile, r, w = step * t.chunks + chunk, d * t.rows + row, a * t.columns + column
-        c = (group * t.lanes + lane) * t.vector + v
-        at = (r * sh + ky, r) if sees else (r, r + above - ky)
-        seen = x[tile, i, at[0], w * sw + kx, c].astype(p.accumulate)
-        back = dy[tile, i, at[1], w, c].astype(p.accumulate)
-        # Of parts that are whole images it is known which products are none.
-        where = []
-        if cut.products(0):
-            y, h = (row, row * sh + ky - top) if sees else (row - ky + top, row)
-            where += [y >= 0, y < oh, h >= 0, h < p.height]
-        if cut.products(1):
-            w = column * sw + kx - left
-            where += [column < ow, w >= 0, w < p.width]
-        return te.sum(
-            seen * back, axis=[step, row, column], where=te.all(*where) if where else None
-        )
-
-    own = te.compute(
-        (t.chunks, channels // t.channels, t.images, t.down, t.across, kh, kw, t.lanes, t.vector),
-        summed, name="OwnSums",
-    )  # fmt: skip
-    over = [
-        te.reduce_axis((0, n), name=name)
-        for n, name in ((t.images, "i"), (t.down, "d"), (t.across, "a"))
-    ]
-
-    def added(chunk: Any, ky: Any, kx: Any, c: Any) -> Any:
-        group, lane = c // t.channels, c // t.vector % t.lanes
-        return te.sum(own[(chunk, group, *over, ky, kx, lane, c % t.vector)], axis=over)
-
-    parts = te.compute((t.chunks, kh, kw, channels), added, name="ChunkSums")
-    chunk = te.reduce_axis((0, t.chunks), name="chunk")
-    sums = te.compute(
-        p.filter_shape,
-        lambda c, m, ky, kx: te.sum(parts[chunk, ky, kx, c + m], axis=chunk),
-        name="Sums",
-    )
-    return TileSums(x, dy, own, parts, sums)
+def _shared_out(s: Schedule, d: Declaration, total: Tensor, cut: GradientTiles) -> Tensor:
+    """Tiles among chunks, and parts of tiles among threads, as axes of a stage of its own."""
+    sums, t = s[total], cut.tile
+    if d.padded is not None and not cut.sees:  # rows begin with those of x
+        (_, kx, _), (_, _, column) = sums.op.axis, sums.op.reduce_axis
+        sums.guard_by_zeros(d.padded, over=[kx, column], finite=True)
+    n, row, column = sums.op.reduce_axis
+    n, image = sums.split(sums.pad_to(n, t.images), factor=t.images)
+    below, row = sums.split(sums.pad_to(row, t.height), factor=t.height)
+    down, row = sums.split(row, factor=t.rows)
+    beside, column = sums.split(sums.pad_to(column, t.width), factor=t.width)
+    across, column = sums.split(column, factor=t.columns)
+    sums.reorder(n, below, beside, image, down, across, row, column)
+    _, chunk = sums.split(sums.fuse(n, below, beside), factor=t.chunks)
+    made: Tensor = s.rfactor(total, [chunk, image, down, across])
+    return made

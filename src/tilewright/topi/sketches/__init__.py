@@ -15,24 +15,35 @@ from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
 from tilewright.topi.gpu import box_gradient_tiles as gradients
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import programs
-from tilewright.topi.gpu.attention_tiles import attention_mma_tiles
+from tilewright.topi.gpu import tap_gradient_tiles as taps
+from tilewright.topi.gpu.attention_tiles import (
+    attention_group_tiles,
+    attention_mma_tiles,
+    suits_groups,
+)
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.gpu.warp_box_tiles import suits_warps, warp_box_tiles
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_tiles
+from tilewright.topi.nn.tap_gradients import declare_tap_gradient
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
+    AttentionGroupTile,
     AttentionMmaTile,
     AttentionTile,
     declare_mma,
     declare_vectors,
+    declare_wgmma,
 )
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
+from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.attention import schedule_attention
 from tilewright.topi.sketches.attention_mma import schedule_attention_mma
+from tilewright.topi.sketches.attention_wgmma import schedule_attention_wgmma
 from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
@@ -58,7 +69,9 @@ from tilewright.topi.sketches.products import (
     schedule_mma,
 )
 from tilewright.topi.sketches.rows import RowTile, schedule_rows
+from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
 from tilewright.topi.sketches.turned import TurnTile, schedule_turned
+from tilewright.topi.sketches.warp_boxes import schedule_warp_boxes
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.sketches.winograd import WinogradTile, schedule_winograd
 from tilewright.topi.sketches.winograd import form as winograd_form
@@ -79,6 +92,9 @@ SKETCHES = (
     Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
              boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
+    Template("gpu.warp_boxes", WarpBoxTile, schedule_warp_boxes, ("forward", "dgrad"), None, True,
+             warp_box_tiles, ("cuda", "sim"), shared=True, where=suits_warps, arch="sm_90a",
+             matrices=True, form="seen boxes", operators=()),
     Template("gpu.whole_boxes", BoxProductTile, schedule_whole_boxes, (), None, True,
              whole_tiles, ("cuda", "sim"), shared=True, where=suits_whole,
              arch="sm_90a", matrices=True, form="whole boxes", operators=(),
@@ -89,9 +105,15 @@ SKETCHES = (
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
+    Template("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, (), None, True,
+             taps.tap_gradient_tiles, ("cuda", "sim"), shared=True, where=taps.suits_taps,
+             arch="sm_90a", matrices=True, declares=declare_tap_gradient, operators=()),
     Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
              gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=()),
+    Template("gpu.attention_groups", AttentionGroupTile, schedule_attention_wgmma, (), None, True,
+             attention_group_tiles, ("cuda", "sim"), shared=True, where=suits_groups,
+             arch="sm_90a", matrices=True, declares=declare_wgmma, operators=()),
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
              attention_mma_tiles, ("cuda", "sim"), shared=True, where=suits_attention, least=80,
              matrices=True, declares=declare_mma, operators=()),

@@ -3,8 +3,7 @@
 A block takes some rows of one head, a warp 16 of them. Keys and values come through shared memory.
 Four threads have a row's scores in their registers, and exchange what each of them found largest;
 powers are rounded where they lie, which is where the second product reads them. Of many keys some
-are taken at a time, and their scores made twice: for what is largest in a row, and for its powers.
-Their sum then is what columns of ones beside the values are weighted to.
+are taken at a time, and sums rescaled where a larger score comes: an online softmax.
 """
 
 from __future__ import annotations
@@ -33,6 +32,8 @@ from tilewright.topi.pieces.warp_rows import (
     load_tiles,
     multiply,
     reduce_rows,
+    sum_rows_with,
+    update_rows,
 )
 from tilewright.topi.stages import scheduled
 
@@ -48,14 +49,13 @@ _LANES, _CHUNK = 32, 8
 def schedule_attention_mma(d: AttentionDeclaration, tile: AttentionMmaTile) -> Schedule:
     """The schedule of :func:`declare_mma`."""
     mma, load_keys, load_values = _INSTRUCTIONS[d.problem.dtype]
-    before: tuple[Tensor, ...] = d.before or ()
-    s = scheduled(d.output, d.q, d.k, d.v, *before, d.scores, d.masked, d.largest, d.powers,
+    s = scheduled(d.output, d.q, d.k, d.v, d.scores, d.masked, d.largest, d.powers,
                   d.factors, d.total, d.share, d.weighted)  # fmt: skip
     out = s[d.output]
     axes = list(out.op.axis)
     b, h, i, e = axes if d.problem.layout == "BHSD" else (axes[0], axes[2], axes[1], axes[3])
-    block, i = out.split(i, factor=ROWS * tile.warps)
-    warp, row = out.split(i, factor=ROWS)
+    block, i = out.split(i, factor=ROWS * tile.rows * tile.warps)
+    warp, row = out.split(i, factor=ROWS * tile.rows)
     e, column = out.split(e, factor=COLUMNS)
     column, pair = out.split(column, factor=2)
     out.reorder(b, h, block, warp, row, e, column, pair)
@@ -68,26 +68,24 @@ def schedule_attention_mma(d: AttentionDeclaration, tile: AttentionMmaTile) -> S
     if d.problem.depth % 2 == 0:
         s[d.q].vectorize(s[d.q].split(s[d.q].op.axis[-1], factor=2)[1])
     values = multiply(s[d.weighted], mma, tile.step)
-    steps = [(s[d.weighted], values[0])]
+    # Of all keys at once, values come while keys are used.
+    reader, at, copied, around = out, warp, out, block
     if tile.step:
-        parts = reduce_rows(s, d.largest, out, warp, tile.step)
-        steps.insert(0, (s[parts], s[parts].leaf_iter_vars[2]))
+        reader, at = copied, around = s[d.weighted], values[0]
+        update_rows(s, d.largest, reader, at, tile.step)
+        sum_rows_with(s, d.total, out, warp, reader, at, tile.step)
     else:
         for tensor in (d.largest, d.total):
-            assert tensor is not None
             reduce_rows(s, tensor, out, warp)
     assert d.factors is not None
-    last = [d.scores, d.masked, d.powers, d.factors]
-    for (reader, at), made in zip(steps, (before, last) if tile.step else (last,), strict=True):
-        # Of all keys at once, values come while keys are used.
-        copied, around = (reader, at) if tile.step else (out, block)
-        hold(s, *((reader, at) if tile.step else (out, warp)), *made)
-        for tensor in made[1:]:
-            by_columns(s[tensor])
-        part = multiply(s[made[0]], mma)[-1]
-        keys = s.cache_read(d.k, "shared", [made[0]])
-        _bring(s, keys, copied, around, threads, d.problem.depth, tile)
-        load_tiles(s, keys, s[made[0]], part, load_keys)
+    made = [d.scores, d.masked, d.powers, d.factors]
+    hold(s, reader, at, *made)
+    for tensor in made[1:]:
+        by_columns(s[tensor])
+    part = multiply(s[d.scores], mma)[-1]
+    keys = s.cache_read(d.k, "shared", [d.scores])
+    _bring(s, keys, copied, around, threads, d.problem.depth, tile)
+    load_tiles(s, keys, s[d.scores], part, load_keys)
     values_of = s.cache_read(d.v, "shared", [d.weighted])
     _bring(s, values_of, copied, around, threads, d.problem.width, tile)
     load_tiles(s, values_of, s[d.weighted], values[-1], load_values)

@@ -13,7 +13,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import copy, innermost, load
+from tilewright.topi.pieces.box_products import copy, innermost, load, neighbours
 from tilewright.topi.pieces.box_results import add_parts
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.pieces.tiling import extent_of
@@ -40,11 +40,15 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     out = s[writer]
     *others, c = out.op.axis
     m = others.pop(int(added))
+    counts = [-(-extent_of(a) // e) for a, e in ((m, tile.filters), (c, tile.channels))]
     blocks, m = out.split(m, factor=tile.filters)
     parts, c = out.split(c, factor=tile.channels)
     group, m = out.split(m, factor=ROWS)
-    out.reorder(*others, blocks, parts, group, m, c)
-    out.bind(out.fuse(*others, blocks, parts), te.thread_axis("blockIdx.x"))
+    blocks, *ranks = neighbours(out, blocks, counts[0], tile.x_to)
+    parts, *more = neighbours(out, parts, counts[1], tile.dy_to)
+    ranks += more
+    out.reorder(*others, blocks, parts, *ranks, group, m, c)
+    out.bind(out.fuse(*others, blocks, parts, *ranks), te.thread_axis("blockIdx.x"))
     out.bind(group, te.thread_axis((0, tile.filters // ROWS), "threadIdx.y"))
     if extent_of(d.sum.op.axis[-1]) % 2 == 0:
         out.vectorize(out.split(c, factor=2)[1])
@@ -69,8 +73,9 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         rows[0],
         wgmma(tile.channels, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * ROW)),
     )
-    for stage in (s[left], s[right]):  # pixels and channels are the last axes
-        load(stage, sums, at, -2 - d.space, (*d.boxes.pixels, ROW), tile.stages)
+    for stage, to in ((s[left], tile.dy_to), (s[right], tile.x_to)):
+        first = -2 - d.space  # pixels and channels are the last axes
+        load(stage, sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=to)
     return s
 
 

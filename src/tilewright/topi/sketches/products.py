@@ -72,9 +72,11 @@ def is_product(p: Problem, kinds: tuple[str, ...] = ("float32", "float64")) -> b
 
 
 def is_mma_product(p: Problem) -> bool:
-    """Whether tensor cores multiply these matrices."""
+    """Whether tensor cores multiply these matrices, in tiles that a group is not too high for."""
     kinds = {"float16", "bfloat16", *FLOAT8}
-    return is_product(p) and p.accumulate == "float32" and str(matrices(p).weights.dtype) in kinds
+    if not is_product(p) or p.accumulate != "float32":
+        return False
+    return str(matrices(p).weights.dtype) in kinds and bool(conv2d_mma_tiles(*_tiled(p)))
 
 
 def is_dots(p: Problem) -> bool:

@@ -15,35 +15,34 @@ from math import prod
 
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
+from tilewright.topi.declare import Declaration
 from tilewright.topi.pieces.chunk_sums import add_in_block, chunk_blocks, chunk_stage
 from tilewright.topi.pieces.counts import Counts
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
-from tilewright.topi.pieces.tile_sums import TileDeclaration
+from tilewright.topi.pieces.tile_sums import as_tile_sums
 from tilewright.topi.pieces.tiling import thread_axes
 from tilewright.topi.pieces.windows import load_whole
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
 
-def schedule_tile_sums(
-    d: TileDeclaration, tile: GradientPixelTile = GradientPixelTile()
-) -> Schedule:
-    """The schedule of sums over tiles of the same ``tile``."""
-    cut, made = d.cut, d.stages
-    s = scheduled(d.output, made.x, made.dy, made.own, made.parts, made.sums)
-    chunks = chunk_stage(s, d, made.parts)
-    given = s.cache_read(made.own, "shared", [chunks.total])
-    pixels = [s.cache_read(t, "local", [made.own], str(d.sum.dtype)) for t in (made.x, made.dy)]
+def schedule_tile_sums(d: Declaration, tile: GradientPixelTile = GradientPixelTile()) -> Schedule:
+    """The schedule of :func:`~tilewright.topi.declare.declare`, of a gradient by the filter in NHWC
+    whose dilation is 1, one filter a channel."""
+    cut, s = GradientTiles(d.problem, tile), scheduled(d.output, d.sum)
+    kind = str(d.sum.dtype)
+    made = as_tile_sums(s, d, cut)
+    s[d.sum].compute_inline()
+    chunks = chunk_stage(s, d, made.total, tile.chunks)
+    pixels = [s.cache_read(t, "local", [made.own], kind) for t in (made.x, made.dy)]
     threads = thread_axes(*tile.threads)
     block, ky = add_in_block(chunks, tile.channels, threads)
-    s[given].compute_at(chunks.stage, ky)
-
-    sums = s[made.own]
-    sums.set_scope("local")
+    given, sums = s[made.kept], s[made.own]
+    given.compute_at(chunks.stage, ky)
     sums.compute_at(chunks.stage, block)
     step, row, column = sums.op.reduce_axis
-    for stage in (s[given], sums):
+    for stage in (given, sums):
         *_, i, down, across, ky, kx, lane, v = stage.op.axis
         over = [step, row, column] if stage is sums else []
         stage.reorder(i, down, across, lane, *over, ky, kx, v)
@@ -58,14 +57,14 @@ def schedule_tile_sums(
     s[pixels[0 if cut.sees else 1]].rolling_buffer()
     for tensor, shape in ((made.x, cut.x_tile), (made.dy, cut.dy_tile)):
         stage = s[tensor]
-        stage.set_scope("shared")
         stage.compute_at(sums, step)
         if tile.stages > 1:
             stage.pipeline(tile.stages)
         # A box is whole, though of small images less is read.
-        for axis, extent in zip(stage.op.axis[1:], shape, strict=True):
+        own = stage.op.axis[3:]
+        for axis, extent in zip(own, shape, strict=True):
             stage.align_bounds(axis, extent)
-        stage.tensorize(stage.op.axis[1], tma_load(shape, str(tensor.dtype)))
+        stage.tensorize(own[0], tma_load(shape, str(tensor.dtype)))
     return s
 
 

@@ -1,0 +1,107 @@
+"""Reductions that go on in the loop of the sum that reads them, which is rescaled there.
+
+The stages of :func:`~tilewright.schedule.rolling_update.rolling_update`: what is reduced so far is
+kept across the iterations of the loop, from before it. Each of them reduces some more, and
+multiplies what was summed with what its terms would have become::
+
+    M = -inf
+    S = 0
+    for j:
+        M.before = M
+        M = max(M, x[j])
+        M.before = exp2(M.before - M)
+        S = S * M.before
+        S = S + exp2(x[j] - M) * v[j]
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.expr import Load
+from tilewright.ir.itervar import IterVar
+from tilewright.ir.ops import cast, is_const, mul
+from tilewright.ir.stmt import Allocate, Stmt, seq
+from tilewright.schedule.attach import depends
+from tilewright.schedule.rolling_update import exponent_of
+from tilewright.schedule.stage import Stage
+
+if TYPE_CHECKING:
+    from tilewright.lower.build.bounds import Bounds
+    from tilewright.lower.build.schedule_to_func import Nests
+
+
+def check_rolling_update(bounds: Bounds, stage: Stage, axis: IterVar) -> None:
+    """Raises :class:`LoweringError` where the loops of a stage and of its sum do not go along."""
+    at = stage.attachment
+    assert at.stage is not None
+    assert at.axis is not None
+    stage.leaf(axis, "rolling_update")
+    own, outer = bounds.domains[stage].extents[axis], bounds.domains[at.stage].extents[at.axis]
+    if not bounds.analyzer.prove(own.equal(outer)):
+        raise _refused(
+            stage,
+            f"its loop over {axis.name!r} has {own} iterations, and that over {at.axis.name!r} of "
+            f"{at.stage.name} {outer}",
+            "Split both reductions by the same factor",
+        )
+    first = next(leaf for leaf in at.stage.leaf_iter_vars if leaf.kind == "reduce")
+    if first is not at.axis:
+        raise _refused(
+            stage,
+            f"the loop over {first.name!r} of {at.stage.name} stands outside of that over "
+            f"{at.axis.name!r}, so that the reduction would begin again in the middle of the sum",
+            "Reorder the loops of the sum",
+        )
+    outside = at.stage.leaf_iter_vars[: at.stage.leaf_iter_vars.index(at.axis)]
+    sizes = bounds.domains[at.stage].extents
+    again = [leaf for leaf in outside if not is_const(sizes[leaf], 1)]
+    if stage.beside is not None and again:
+        raise _refused(
+            stage,
+            f"the loop over {again[0].name!r} of {at.stage.name} stands outside of that over "
+            f"{at.axis.name!r}, so that all of the reduction would be done again",
+            "Reorder the loops of the other reduction",
+        )
+    for one in (stage, at.stage):
+        for leaf, said in one.marks.items():
+            if leaf.kind == "reduce" and said.thread is not None:
+                raise _refused(
+                    stage, f"threads share the reduction of {one.name} over {leaf.name!r}",
+                    "Use rfactor, and let the last stage be reduced in fragments, or serially",
+                )  # fmt: skip
+
+
+def updated(nests: Nests, parent: Stage, stage: Stage, update: Stmt, body: Stmt) -> Stmt:
+    """``body`` of the loop of ``parent``, after the ``update`` of ``stage`` and what follows from
+    it for what was summed before."""
+    own, exponent = nests.stages[stage], exponent_of(stage, parent)
+    (part, _), (read,) = own.outputs[0], own.results()
+    before = Buffer(f"{part.name}.before", part.shape, part.dtype, part.scope)
+    keep = own.every_element(before, read)
+    turn = own.every_element(before, exponent.factor(Load(before, read.indices, None), read))
+    scaled: list[Stmt] = []
+    for one in (parent, *_rescaled_beside(nests.beside(parent), stage)):
+        total = nests.stages[one]
+        (summed,), at = total.results(), total.reads(exponent_of(stage, one).read).indices
+        value = mul(summed, cast(summed.dtype, Load(before, at, None)))
+        if one is parent:
+            scaled.append(total.set_results(value))
+        else:
+            scaled.append(total.every_element(summed.buffer, value))
+    return Allocate(before, seq(keep, update, turn, *scaled, body))
+
+
+def _rescaled_beside(beside: list[Stage], stage: Stage) -> list[Stage]:
+    return [one for one in beside if depends(one, stage)]
+
+
+def _refused(stage: Stage, why: str, mend: str) -> LoweringError:
+    return stage.contradiction(
+        f"{'rolling_update' if stage.beside is None else 'compute_with'}: {why}",
+        stage.rolls_along,
+        mend,
+        stage.lines["rolls_along"],
+    )

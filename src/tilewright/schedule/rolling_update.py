@@ -1,0 +1,192 @@
+"""rolling_update, compute_with: reductions that go along with the loop of another one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.errors import ScheduleError, user_location
+from tilewright.ir.expr import Call, Cast, Expr, Load, Mul, Reduce, Sub, Var
+from tilewright.ir.ops import cast, sub, unary
+from tilewright.ir.visit import exprs, free_vars, substitute, uses
+from tilewright.schedule.attach import compute_at, depends
+from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Attachment, Stage
+from tilewright.te.operation import ComputeOp
+
+#: Functions of a sum of which each term is a factor.
+_POWERS = ("exp2", "exp")
+
+
+def rolling_update(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
+    """Compute ``stage``, a reduction, along with ``parent``, a sum that needs all of it: in every
+    iteration of ``loop`` of the sum that of ``axis``, one of the loops of the reduction.
+
+    Until then the sum has used what was reduced so far, ``m``. Its terms are powers
+    ``exp2(x - w(m))``, times what ``m`` has no part in, so that one multiplication turns what was
+    summed into what it would be of the new ``m``. The loops of a softmax, ::
+
+        for j: M = max(M, x[j])
+        for j: S = S + exp2(x[j] - M) * v[j]
+
+    become those of an online softmax (Milakov and Gimelshein, 2018; FlashAttention, Dao, 2022)::
+
+        for j:
+            before = M
+            M = max(M, x[j])
+            S = S * exp2(before - M)
+            S = S + exp2(x[j] - M) * v[j]
+
+    ``loop`` is the outermost one of the sum, and has as many iterations as ``axis``; the stages
+    between the two are computed inside of it. The result is the same up to rounding.
+
+    Raises :class:`ScheduleError` where ``axis`` or ``loop`` is no loop of a reduction, and where
+    the terms of the sum are no such powers.
+    """
+    _check_loops(stage, axis, parent, loop, "rolling_update")
+    exponent_of(stage, parent)
+    compute_at(stage, parent, loop)
+    stage.rolls_along = axis
+    stage.lines["rolls_along"] = user_location()
+
+
+def compute_with(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
+    """Compute ``stage``, a reduction, along with ``parent``, another one that neither reads it nor
+    is read by it: in every iteration of ``loop`` of that one that of ``axis``, one of its own.
+    (Halide's primitive of that name.)
+
+    So both use what is computed inside of the loop, ::
+
+        for j: P = exp2(x[j]); S = S + P * v[j]
+        for j: P = exp2(x[j]); T = T + P
+
+    being one loop. ``stage`` is there where ``parent`` is. What :func:`rolling_update` does to the
+    sum ``parent`` it does to ``stage``, where that is a sum of such terms too.
+
+    Raises :class:`ScheduleError` where ``axis`` or ``loop`` is no loop of a reduction, or one of
+    the stages depends on the other.
+    """
+    _check_loops(stage, axis, parent, loop, "compute_with")
+    for one, other in ((stage, parent), (parent, stage)):
+        if one is other or depends(one, other):
+            raise stage.error(
+                f"compute_with: {one.name} is computed of {other.name}, which comes first",
+                axis,
+                "Compute it at a loop of what reads it, or after what it reads",
+            )
+    stage.attachment = Attachment("at", parent, loop, user_location())
+    stage.rolls_along, stage.beside = axis, parent
+    stage.lines["rolls_along"] = user_location()
+
+
+def _check_loops(stage: Stage, axis: Any, parent: Stage, loop: Any, name: str) -> None:
+    for of, one in ((stage, axis), (parent, loop)):
+        if not isinstance(of, Stage) or not _reduction(of):
+            raise stage.error(
+                f"{name}: {of!r} is no reduction of one value",
+                mend=f"Write s[A].{name}(axis, s[B], loop) with loops of reductions A and B",
+            )
+        of.leaf(one, name)
+        if one.kind != "reduce":
+            raise of.error(
+                f"{name}: not a loop of the reduction", one,
+                "Pass one of those that op.reduce_axis was split into",
+            )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Exponent:
+    """What a stage has to do with the terms of a sum, that are ``function(... - value)`` times
+    something: ``value`` is one of ``read``, which loads an element of the stage."""
+
+    function: str
+    value: Expr
+    read: Load
+
+    def factor(self, old: Expr, new: Expr) -> Expr:
+        """What terms are multiplied with where the element changes."""
+        before, after = (substitute(self.value, {self.read: e}) for e in (old, new))
+        return unary(self.function, sub(before, after))
+
+
+def exponent_of(stage: Stage, parent: Stage) -> Exponent:
+    """How the terms of the sum ``parent`` depend on ``stage``.
+
+    Raises :class:`ScheduleError` where not as :func:`rolling_update` needs it.
+    """
+    assert isinstance(parent.op, ComputeOp)
+    reduction = parent.op.body[0]
+    assert isinstance(reduction, Reduce)
+    found = _Terms(stage, parent)
+    if reduction.reducer.name != "sum" or reduction.init:
+        raise found.error(f"it is no sum from 0 on, but {reduction.reducer.name}")
+    if found.depends(reduction.condition):
+        raise found.error("which terms it has depends on the stage")
+    exponent = found.exponent(reduction.source[0])
+    if uses(exponent.read, {a.var for a in parent.op.reduce_axis}):
+        raise found.error(f"each of its terms has another {exponent.read}")
+    return exponent
+
+
+class _Terms:
+    """The terms of a sum, through the stages that they are made in."""
+
+    def __init__(self, stage: Stage, parent: Stage) -> None:
+        self.schedule: Schedule = stage.schedule
+        self.stage, self.parent = stage, parent
+        self.own: Buffer = stage.op.outputs[0].buffer
+        self.dependent = {self.own}
+        for other in self.schedule.stages:  # producers before their consumers
+            if any(t.buffer in self.dependent for t in other.op.inputs):
+                self.dependent.update(t.buffer for t in other.op.outputs)
+
+    def depends(self, e: Expr) -> bool:
+        """Whether an expression is of the stage."""
+        return any(isinstance(x, Load) and x.buffer in self.dependent for x in exprs(e))
+
+    def exponent(self, e: Expr) -> Exponent:
+        match e:
+            case Cast(dtype, value) if dtype.is_float and value.dtype.is_float:
+                return self.exponent(value)
+            case Mul(a, b) if self.depends(a) != self.depends(b):
+                return self.exponent(a if self.depends(a) else b)
+            case Call(_, name, (Sub(x, value),)) if name in _POWERS and not self.depends(x):
+                return Exponent(name, value, self.read(value))
+            case Load(buffer, indices) if buffer is not self.own and buffer in self.dependent:
+                op = self.made(buffer).op
+                assert isinstance(op, ComputeOp)
+                if len(op.body) == 1 and not isinstance(op.body[0], Reduce):
+                    at = {
+                        a.var: cast(a.var.dtype, i) for a, i in zip(op.axis, indices, strict=True)
+                    }
+                    return self.exponent(substitute(op.body[0], at))
+        raise self.error(f"a term has the factor {e}")
+
+    def made(self, buffer: Buffer) -> Stage:
+        stage = self.schedule.stage_of(buffer)
+        assert stage is not None
+        return stage
+
+    def read(self, value: Expr) -> Load:
+        """The one element of the stage that a value is of, and of nothing else."""
+        found = {x for x in exprs(value) if isinstance(x, Load)}
+        read = next(iter(found), None)
+        if read is None or len(found) > 1 or read.buffer is not self.own:
+            raise self.error(f"a power has {value} in its exponent, which is not of one element")
+        if free_vars(substitute(value, {read: Var.make("m", read.dtype)}))[1:]:
+            raise self.error(f"a power has {value} in its exponent, which is of loops as well")
+        return read
+
+    def error(self, why: str) -> ScheduleError:
+        return self.stage.error(
+            f"rolling_update: what {self.parent.name} has summed cannot be turned into what it is "
+            f"of another {self.stage.name}: {why}",
+            mend="Let each term be exp2(x - w), or exp, times what does not depend on the stage, "
+            "where w is computed of one element of it",
+        )
+
+
+def _reduction(stage: Stage) -> bool:
+    op = stage.op
+    return isinstance(op, ComputeOp) and len(op.body) == 1 and isinstance(op.body[0], Reduce)

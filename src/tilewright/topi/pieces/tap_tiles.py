@@ -1,0 +1,88 @@
+"""The tiles of warps whose taps share what a block reads."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class TapGradientTile:
+    """A block computes ``filters`` by ``channels`` of all taps, from one of ``splits`` parts of the
+    pixels, of which a step has a box of ``images`` by ``rows`` by ``columns``.
+
+    ``warps_m`` by ``warps_n`` by ``warps_r`` by ``warps_t`` warps have parts of the filters, of the
+    channels, and of the rows and columns of taps.
+    """
+
+    filters: int = 64
+    channels: int = 64
+    images: int = 1
+    rows: int = 8
+    columns: int = 8
+    warps_m: int = 4
+    warps_n: int = 1
+    warps_r: int = 1
+    warps_t: int = 1
+    stages: int = 3
+    splits: int = 1
+
+    @property
+    def box(self) -> tuple[int, int, int]:
+        return self.images, self.rows, self.columns
+
+    @property
+    def pixels(self) -> int:
+        """Pixels of a step."""
+        return math.prod(self.box)
+
+    @property
+    def own(self) -> tuple[int, int]:
+        """Filters and channels of a warp."""
+        return self.filters // self.warps_m, self.channels // self.warps_n
+
+    @property
+    def warps(self) -> int:
+        return self.warps_m * self.warps_n * self.warps_r * self.warps_t
+
+
+@dataclass(frozen=True)
+class WarpBoxTile:
+    """A block computes ``boxes`` of ``images`` by ``rows`` by ``columns`` results, one after the
+    other, with ``channels`` of them, of which each warp has ``own`` of a part of a box, one of
+    ``parts``."""
+
+    images: int = 1
+    rows: int = 8
+    columns: int = 8
+    channels: int = 64
+    own: int = 16
+    parts: int = 1
+    stages: int = 2
+    boxes: int = 1
+
+    turned = False
+    lanes = 32
+
+    @property
+    def box(self) -> tuple[int, int, int]:
+        return self.images, self.rows, self.columns
+
+    @property
+    def own_channels(self) -> int:
+        return self.own
+
+    @property
+    def groups(self) -> int:
+        """Warps."""
+        return self.channels // self.own * self.parts
+
+    @property
+    def of_groups(self) -> tuple[int, int, int]:
+        """The part of a box that is a warp's: its outermost dimensions are shared out."""
+        left, found = self.parts, []
+        for extent in self.box:
+            parts = min(left, extent)
+            left //= parts
+            found.append(extent // parts)
+        return found[0], found[1], found[2]

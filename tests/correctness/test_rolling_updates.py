@@ -1,0 +1,170 @@
+"""Reductions that go along with the loop of another one: softmax in one pass over its scores."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+
+import tilewright
+from tilewright import te
+from tilewright.ir.stmt import Allocate, Produce
+from tilewright.ir.visit import statements
+from tilewright.lower.pipeline import form
+from tilewright.schedule import Schedule
+from tilewright.schedule.fingerprint import fingerprint
+
+
+class Softmax(NamedTuple):
+    """Rows of x, softmax over each, times v; and the sums of powers."""
+
+    args: Sequence[Any]
+    largest: Any
+    powers: Any
+    weighted: Any
+    total: Any
+    out: Any
+
+
+def softmax(
+    rows: int = 5, keys: Any = 13, width: int = 3, power: Any = te.exp2, dtype: str = "float32"
+) -> Softmax:
+    x = te.placeholder((rows, keys), dtype, name="x")
+    v = te.placeholder((keys, width), dtype, name="v")
+    j, jw, jt = (te.reduce_axis((0, keys), name) for name in ("j", "jw", "jt"))
+    largest = te.compute((rows,), lambda i: te.max(x[i, j], axis=j), name="Largest")
+    powers = te.compute(
+        (rows, keys), lambda i, j: power(x[i, j] * 2 - largest[i] * 2), name="Powers"
+    )
+    weighted = te.compute(
+        (rows, width), lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw), name="Weighted"
+    )
+    total = te.compute((rows,), lambda i: te.sum(powers[i, jt], axis=jt), name="Total")
+    out = te.compute((rows, width), lambda i, e: weighted[i, e] / total[i], name="Out")
+    return Softmax([x, v, out], largest, powers, weighted, total, out)
+
+
+def online(p: Softmax, step: int, threads: bool = False) -> Schedule:
+    s = te.create_schedule(p.out.op)
+    row, _ = s[p.out].op.axis
+    s[p.weighted].compute_at(s[p.out], row)
+    turn, own = s[p.weighted].split(s[p.weighted].op.reduce_axis[0], factor=step)
+    s[p.weighted].reorder(s[p.weighted].op.axis[0], turn, s[p.weighted].op.axis[1], own)
+    along, _ = s[p.largest].split(s[p.largest].op.reduce_axis[0], factor=step)
+    s[p.largest].rolling_update(along, s[p.weighted], turn)
+    s[p.powers].compute_at(s[p.weighted], turn)
+    along, _ = s[p.total].split(s[p.total].op.reduce_axis[0], factor=step)
+    s[p.total].compute_with(along, s[p.weighted], turn)
+    if threads:
+        s[p.out].bind(row, te.thread_axis("threadIdx.x"))
+    for tensor in (p.largest, p.powers, p.weighted, p.total):
+        s[tensor].set_scope("local")
+    return s
+
+
+def given(p: Softmax, keys: int, scale: float = 3.0) -> list[np.ndarray[Any, Any]]:
+    rng = np.random.default_rng(keys)
+    rows, width = (int(n.value) for n in (p.args[0].shape[0], p.args[1].shape[1]))
+    kind = str(p.args[0].dtype)
+    x = scale * rng.standard_normal((rows, keys))
+    v = rng.standard_normal((keys, width))
+    return [x.astype(kind), v.astype(kind), np.full((rows, width), np.nan, kind)]
+
+
+def exact(x: Any, v: Any, base: float) -> Any:
+    x, v = x.astype("float64") * 2, v.astype("float64")
+    powers = base ** (x - x.max(1, keepdims=True))
+    return powers @ v / powers.sum(1, keepdims=True)
+
+
+@pytest.mark.parametrize("target", ["llvm", "c", "sim"])
+@pytest.mark.parametrize(("power", "base"), [(te.exp2, 2.0), (te.exp, np.e)])
+@pytest.mark.parametrize(("keys", "step"), [(13, 4), (16, 4), (3, 8), (7, 1)])
+def test_a_softmax_in_steps_is_right(target, power, base, keys, step):
+    p = softmax(keys=keys, power=power)
+    arrays = given(p, keys)
+    tilewright.build(online(p, step, target == "sim"), p.args, target)(*arrays)
+    wanted = exact(*arrays[:2], base)
+    assert np.linalg.norm(arrays[2] - wanted) < 1e-5 * np.linalg.norm(wanted)
+
+
+def test_as_many_keys_as_a_call_gives():
+    keys = te.var("n", least=1)
+    p = softmax(keys=keys)
+    kernel = tilewright.build(online(p, 4), p.args, "llvm")
+    for n in (1, 4, 11):
+        arrays = given(p, n)
+        kernel(*arrays)
+        assert np.allclose(arrays[2], exact(*arrays[:2], 2.0), rtol=1e-4, atol=1e-5)
+
+
+def test_scores_that_grow_rescale_what_was_summed():
+    p = softmax(rows=1, keys=8, width=1)
+    x = np.arange(8, dtype="float32")[None] * 40  # every step makes those before vanish
+    arrays = [x, np.ones((8, 1), "float32"), np.empty((1, 1), "float32")]
+    tilewright.build(online(p, 2), p.args, "llvm")(*arrays)
+    assert arrays[2][0, 0] == 1.0
+
+
+def test_powers_of_one_step_are_kept():
+    p = softmax(rows=5, keys=16)
+    func = form(online(p, 4), p.args, "llvm")
+    kept = [s.buffer for s in statements(func.body) if isinstance(s, Allocate)]
+    (powers,) = (b for b in kept if b.name == "Powers")
+    assert [int(n) for n in powers.shape] == [1, 4]
+    made = [s for s in statements(func.body) if isinstance(s, Produce) and s.stage == "Powers"]
+    assert len(made) == 1
+
+
+def test_a_sum_beside_may_be_an_output():
+    p = softmax()
+    s = te.create_schedule([p.out.op, p.total.op])
+    weighted, powers = s[p.weighted], s[p.powers]
+    turn, _ = weighted.split(weighted.op.reduce_axis[0], factor=4)
+    weighted.reorder(turn, *weighted.op.axis)
+    along, _ = s[p.largest].split(s[p.largest].op.reduce_axis[0], factor=4)
+    s[p.largest].rolling_update(along, weighted, turn)
+    powers.compute_at(weighted, turn)
+    along, _ = s[p.total].split(s[p.total].op.reduce_axis[0], factor=4)
+    s[p.total].compute_with(along, weighted, turn)
+    arrays = given(p, 13)
+    sums = np.empty(5, "float32")
+    tilewright.build(s, [*p.args, p.total], "llvm")(*arrays, sums)
+    x = arrays[0].astype("float64") * 2
+    assert np.allclose(sums, (2 ** (x - x.max(1, keepdims=True))).sum(1), rtol=1e-5)
+    assert np.allclose(arrays[2], exact(*arrays[:2], 2.0), rtol=1e-4, atol=1e-5)
+
+
+def test_a_wider_sum_of_rounded_powers():
+    x = te.placeholder((4, 12), "float32", name="x")
+    j, k = te.reduce_axis((0, 12), "j"), te.reduce_axis((0, 12), "k")
+    largest = te.compute((4,), lambda i: te.max(x[i, j], axis=j), name="M")
+    powers = te.compute(
+        (4, 12), lambda i, j: te.exp(x[i, j] - te.max(largest[i], te.const(-10.0))), name="P"
+    )
+    rounded = te.compute((4, 12), lambda i, j: powers[i, j].astype("float16"), name="R")
+    total = te.compute((4,), lambda i: te.sum(rounded[i, k].astype("float64"), axis=k), name="S")
+    s = te.create_schedule(total.op)
+    turn, _ = s[total].split(k, factor=3)
+    s[total].reorder(turn, *s[total].op.axis)
+    along, _ = s[largest].split(j, factor=3)
+    s[largest].rolling_update(along, s[total], turn)
+    for tensor in (powers, rounded):
+        s[tensor].compute_at(s[total], turn)
+    given = np.random.default_rng(0).standard_normal((4, 12)).astype("float32")
+    found = np.empty(4)
+    tilewright.build(s, [x, total], "llvm")(given, found)
+    wanted = np.exp(given - given.max(1, keepdims=True)).sum(1)
+    assert np.allclose(found, wanted, rtol=2e-3)
+
+
+def test_schedules_that_go_along_have_fingerprints_of_their_own():
+    p, found = softmax(), []
+    for along in (True, False):
+        s = online(p, 4)
+        if not along:
+            s[p.total].compute_at(s[p.out], s[p.out].op.axis[0])
+        found.append(fingerprint(s, p.args))
+    assert found[0] != found[1]

@@ -1,0 +1,119 @@
+"""Gradients by the filter, and groups of few channels, of boxes that all taps read: on sim and on
+Hopper GPUs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from tests.support.dense import convolution, convolutions
+from tests.support.depthwise import TOLERANCE, run
+
+import tilewright
+from tilewright.runtime.sass import opcodes
+from tilewright.target import Target
+from tilewright.topi import Conv
+from tilewright.topi.gpu.tap_gradient_tiles import shared_taps
+from tilewright.topi.gpu.warp_box_tiles import suits_slices
+from tilewright.topi.templates import TEMPLATES, candidates
+
+HOPPER = "cuda -arch=sm_90a"
+TARGETS = ["sim", pytest.param(HOPPER, marks=pytest.mark.needs_cuda)]
+#: By type and precision, the relative error.
+ERRORS = {"tf32": 2e-3, "tf32x3": 2e-6}
+KINDS = [("float16", "exact"), ("bfloat16", "exact"), ("float32", "tf32"), ("float32", "tf32x3")]
+
+
+def _error(p: Conv, name: str, tile: Any, target: str) -> float:
+    declared = TEMPLATES[name].declare(p, tile)
+    kernel = tilewright.build(TEMPLATES[name].schedule(declared, tile), declared.args, target)
+    return run(p, kernel, device="cpu" if target == "sim" else "cuda", exact=convolution)
+
+
+@st.composite
+def gradients(draw: st.DrawFn, kind: tuple[str, str]) -> Conv:
+    """Small ones, dense, of few channels or in groups."""
+    groups = draw(st.sampled_from([1, 1, 1, 2, 4, 8]))
+    own = draw(st.sampled_from([1, 3, 4, 8, 24, 40, 72] if groups == 1 else [2, 4, 8, 16, 32]))
+    filters = draw(st.sampled_from([8, 24, 72] if groups == 1 else [2, 4, 8, 16, 32]))
+    dtype, precision = kind
+    p = draw(
+        convolutions(
+            pass_="wgrad", channels=groups * own, groups=groups, multiplier=filters, dtype=dtype,
+            epilogue=(),
+        )
+    )  # fmt: skip
+    return p.replace(layout="NHWC" if p.rank == 2 else "NWC", precision=precision)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+@settings(max_examples=6, phases=[Phase.generate])
+@given(data=st.data())
+def test_gradients_are_right_with_any_tile(kind: tuple[str, str], target: str, data: Any) -> None:
+    p = data.draw(gradients(kind).filter(lambda p: bool(shared_taps(p))))
+    tile = data.draw(st.sampled_from(sorted(shared_taps(p), key=str)))
+    error = _error(p, "gpu.tap_gradient", tile, target)
+    assert error < ERRORS.get(p.precision, TOLERANCE[p.dtype]), tile
+
+
+_GROUPS: tuple[dict[str, Any], ...] = (
+    {"padding": 1}, {"padding": (0, 2, 1, 1), "dilation": (1, 2)}, {"padding": 1, "stride": (1, 3)},
+    {"padding": 1, "stride": 2, "epilogue": "bias+residual+relu"}, {"padding": 1, "pass_": "dgrad"},
+    {"padding": 1, "pass_": "dgrad", "stride": 2}, {"padding": 1, "dtype": "bfloat16"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("own", [2, 8, 16, 32])
+@pytest.mark.parametrize("values", _GROUPS, ids=str)
+def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str) -> None:
+    """The last block may have fewer boxes."""
+    p = Conv.parse(
+        (3, 128, 13, 10), (128, own, 3, 3), 128 // own, layout="NHWC",
+        **{"dtype": "float16"} | values,
+    )  # fmt: skip
+    assert suits_slices(p)
+    found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
+    assert len(found) > 4
+    for tile in found[:: len(found) // 2]:
+        error = _error(p, "gpu.warp_boxes", replace(tile, boxes=2), target)
+        assert error < TOLERANCE[p.dtype], tile
+
+
+@pytest.mark.parametrize(
+    "p",
+    [
+        Conv.parse((64, 64, 56, 56), (64, 64, 3, 3), 1, padding=1, pass_="wgrad", precision="tf32",
+                   layout="NHWC"),
+        Conv.parse((64, 256, 14, 14), (1024, 256, 1, 1), 1, pass_="wgrad", precision="tf32x3",
+                   layout="NHWC"),
+        Conv.parse((64, 128, 56, 56), (128, 4, 3, 3), 32, padding=1, pass_="wgrad", layout="NHWC",
+                   dtype="float16"),
+        Conv.parse((64, 3, 224, 224), (64, 3, 7, 7), 1, padding=3, stride=2, pass_="wgrad",
+                   layout="NHWC", dtype="float16"),
+        Conv.parse((64, 128, 56, 56), (128, 4, 3, 3), 32, padding=1, stride=2, layout="NHWC",
+                   dtype="float16"),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.needs_nvrtc
+def test_they_are_chosen_and_multiply_without_spills(p: Conv) -> None:
+    """Those of ResNet, ResNeXt and stems."""
+    template, tile = next(iter(candidates(p, HOPPER)))
+    assert template.name in ("gpu.tap_gradient", "gpu.warp_boxes")
+    declared = template.declare(p, tile)
+    program = tilewright.build(template.schedule(declared, tile), declared.args, HOPPER).program
+    assert any(op.startswith("HMMA") for op in opcodes(program.assembly))
+    assert all(used.spills == 0 for used in program.resources.values())
+
+
+def test_others_are_left_to_other_schedules() -> None:
+    p = Conv.parse((2, 64, 9, 9), (64, 64, 3, 3), 1, padding=1, pass_="wgrad", layout="NHWC")
+    assert not shared_taps(p)  # of float32, exact
+    assert not shared_taps(p.replace(dtype="float16", layout="NCHW"))
+    assert not shared_taps(p.replace(dtype="float16", pass_="forward"))
+    assert not suits_slices(p.replace(dtype="float16", pass_="forward"))  # no groups
