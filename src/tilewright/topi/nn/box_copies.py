@@ -382,16 +382,21 @@ def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor])
 
 
 def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> Tensor:
-    """The filter of every phase of a gradient by the input: (phase, channel, taps, filter)."""
+    """The filter of every phase of a gradient by the input: (phase, channel, row of taps, tap,
+    filter), since a tensor map has five dimensions."""
     cut = all_phases(p)
 
-    def element(phase: Any, c: Any, *place: Any) -> Any:
-        *taps, m = place
-        at, inside = tap_of_phase(p, phase, taps)
+    def element(phase: Any, c: Any, row: Any, s: Any, m: Any) -> Any:
+        taps = [s]
+        for found in reversed(cut[1:-1]):
+            taps.insert(0, row % found.taps)
+            row = row // found.taps
+        at, inside = tap_of_phase(p, phase, [row, *taps])
         read = joint(c // own * filters + m, *at, c % own)
         return te.if_then_else(te.all(m < filters, *inside), read, te.const(0, p.dtype))
 
-    shape = (math.prod(len(c.phases) for c in cut), p.channels, *(c.taps for c in cut), filled)
+    *outer, last = (c.taps for c in cut)
+    shape = (math.prod(len(c.phases) for c in cut), p.channels, math.prod(outer), last, filled)
     made: Tensor = te.compute(shape, element, name="Phases")
     return made
 

@@ -350,8 +350,12 @@ def _phases(
     def tap(f: Any, c: Any, at: Sequence[Any], phase: Any) -> Any:
         if not turned:  # beyond those of a phase nothing is multiplied
             at = [te.min(t, n - 1) for t, n in zip(at, taps, strict=True)]
+            *rows, last = at
+            row = 0
+            for k, n in zip(rows, taps, strict=False):
+                row = row * n + k
             there = te.all(phase < number, f < wide)
-            return te.if_then_else(there, filter[(phase, f, *at, c)], te.const(0, p.dtype))
+            return te.if_then_else(there, filter[(phase, f, row, last, c)], te.const(0, p.dtype))
         kept, inside = tap_of_phase(p, phase, at)
         read = filter[p.filter_place(c, f, kept[len(kept) - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep, *inside), read, te.const(0, p.dtype))
