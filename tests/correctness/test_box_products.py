@@ -211,26 +211,26 @@ def test_tiles_of_windows_go_on_from_one_image_to_the_next(
 def _volume(filters: int, shape: tuple[int, ...], **values: Any) -> Conv3d:
     """A small convolution in three dimensions, channels last."""
     groups = values.pop("groups", 1)
-    kernel = values.pop("kernel", (3, 3, 3))
+    kernel = values.pop("kernel", (2, 3, 2))
     values = {"dtype": "float16", "padding": 1, "layout": "NDHWC"} | values
     return Conv3d.parse(shape, (filters, shape[1] // groups, *kernel), groups, **values)
 
 
 _VOLUMES = [
-    _volume(72, (2, 64, 4, 5, 6), epilogue="bias+relu"),
-    _volume(72, (2, 64, 4, 5, 6), pass_="dgrad"),
-    _volume(72, (1, 64, 5, 6, 7), stride=(1, 2, 2), kernel=(3, 2, 3)),
-    _volume(72, (1, 64, 5, 6, 7), stride=(2, 1, 3), kernel=(3, 2, 3), pass_="dgrad"),
-    _volume(128, (1, 64, 3, 9, 5), groups=2, dtype="bfloat16", padding=(0, 1, 2, 2, 0, 1)),
-    _volume(64, (1, 64, 3, 9, 5), groups=2, pass_="dgrad"),
-    _volume(16, (2, 16, 3, 10, 9)), _volume(16, (2, 16, 3, 10, 9), pass_="dgrad"),
-    _volume(24, (1, 3, 4, 9, 9), stride=(1, 2, 2)), _volume(24, (1, 3, 4, 9, 9), pass_="wgrad"),
-    _volume(72, (2, 64, 4, 5, 6), pass_="wgrad", stride=(2, 1, 1), dilation=(1, 1, 2), padding=2),
-    _volume(64, (1, 64, 2, 3, 3), padding=4, kernel=(5, 7, 7)),
-    _volume(72, (2, 40, 4, 5, 6), kernel=(1, 1, 1), padding=0),
-    _volume(24, (1, 32, 3, 5, 6), dtype="int8"),
-    _volume(24, (1, 16, 3, 5, 6), dtype="float32", precision="tf32x3"),
-    _volume(24, (1, 16, 3, 5, 6), dtype="float32", precision="tf32x3", pass_="dgrad", stride=2),
+    _volume(24, (2, 32, 3, 5, 6), epilogue="bias+relu"),
+    _volume(32, (2, 16, 3, 4, 5), pass_="dgrad"),
+    _volume(24, (1, 32, 5, 6, 7), stride=(1, 2, 2), kernel=(3, 2, 1)),
+    _volume(24, (1, 64, 3, 4, 7), stride=(2, 1, 3), kernel=(1, 2, 3), pass_="dgrad"),
+    _volume(64, (1, 64, 2, 5, 3), groups=2, dtype="bfloat16", padding=(0, 1, 2, 2, 0, 1)),
+    _volume(16, (1, 16, 2, 10, 9), kernel=(3, 3, 3)),
+    _volume(24, (1, 3, 2, 5, 9), kernel=(3, 3, 3), stride=(1, 2, 2)),
+    _volume(24, (1, 3, 2, 5, 9), pass_="wgrad"),
+    _volume(72, (2, 64, 2, 4, 5), pass_="wgrad", stride=(2, 1, 1), dilation=(1, 1, 2), padding=2),
+    _volume(16, (1, 16, 2, 3, 3), padding=4, kernel=(5, 7, 1)),
+    _volume(72, (2, 40, 2, 3, 5), kernel=(1, 1, 1), padding=0),
+    _volume(24, (1, 32, 2, 4, 5), dtype="int8"),
+    _volume(24, (1, 16, 2, 4, 5), dtype="float32", precision="tf32x3"),
+    _volume(24, (1, 16, 2, 4, 5), dtype="float32", precision="tf32x3", pass_="dgrad", stride=2),
 ]  # fmt: skip
 
 
@@ -263,7 +263,7 @@ def test_images_have_three_dimensions(target: str, p: Conv3d) -> None:
 
 def test_a_tile_of_volumes_has_planes() -> None:
     machine = Target.parse("cuda -arch=sm_90a")
-    p = _volume(16, (4, 16, 32, 32, 32), pass_="dgrad")
+    p = _volume(16, (4, 16, 32, 32, 32), kernel=(3, 3, 3), pass_="dgrad")
     template = TEMPLATES["gpu.whole_boxes"]
     tile = template.candidates(p, machine)[0]
     assert template.fits(p, machine)

@@ -110,7 +110,7 @@ def _load(dimensions: int) -> str:
 
 
 def _load_windows(rank: int) -> str:
-    """A load of windows of images of so many dimensions, and the place of the tap after it."""
+    """A load of windows of images of ``rank`` dimensions, and the place of the tap after it."""
     space, taps = "dhw"[3 - rank :], "qrs"[3 - rank :]
     names = ["n", *space, "c"]
     params = ", ".join(f"int {name}" for name in (*names, *taps))

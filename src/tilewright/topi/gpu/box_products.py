@@ -74,8 +74,9 @@ _BEHIND, _AHEAD = 0.68, 3
 _SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
 #: How many times as long phases of unequal taps take together as equal ones.
 _UNEVEN = 1.36
-#: The same of instructions that multiply slices of rows, which are short.
-_SLICED = 1.4
+#: The same of instructions that multiply slices of rows, which are short; and of the pixels that
+#: TMA brings of windows in three dimensions.
+_SLICED, _VOLUMES = 1.4, 1.65
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -257,7 +258,9 @@ def _product_tiles(
     p = suited(problem)
     assert p is not None
     of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
+    longer: float = 1
     if windows:
+        longer = _VOLUMES if len(of.extents) > 3 else 1
         single = (1,) * (len(of.extents) - 1)
         of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
@@ -296,7 +299,8 @@ def _product_tiles(
             continue
         own = of.mean * of.parts
         stored, uneven = of.stored * (_TURNED if turned else 1), _UNEVEN if of.phases > 1 else 1
-        cost = time(own * uneven, tiles * of.phases, size=stored, brought=own * a_step)
+        brought = own * (a_step + (longer - 1) * rows * slices * of.depth)
+        cost = time(own * uneven, tiles * of.phases, size=stored, brought=brought)
         if cost is None:
             continue
         found[tile] = cost

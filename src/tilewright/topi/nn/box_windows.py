@@ -498,8 +498,8 @@ def of_row(p: Convolution) -> int:
 
 def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
     """Images, and extents in them, of the boxes of :data:`PIXELS` that cover the results with the
-    least beyond; of equals, those of neighbours. None has twice the extents that there are, but
-    each has lines of so many pixels."""
+    least beyond; of equals, those of neighbours. None has twice the extents that there are,
+    but for lines of at least ``line`` pixels."""
     extents = (p.batch, *p.out_image)
 
     def beyond(box: tuple[int, ...]) -> tuple[float, int, int]:
