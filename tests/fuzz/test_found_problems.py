@@ -100,10 +100,13 @@ def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout: str, dtype
     Conv3d.parse((1, 14, 14, 9, 3), (10, 7, 2, 2, 2), 2, stride=(2, 1, 1), dtype="float16"),
     Conv.parse((8, 24, 19, 14), (1040, 3, 4, 1), 8, dtype="bfloat16", layout="NHWC"),
     Conv.parse((1, 4, 9, 9), (2060, 2, 3, 3), 2, dtype="float16"),
+    Conv.parse((1, 192, 6), (384, 64, 2), 3, stride=3, dtype="float8_e5m2", layout="NWC",
+               padding=(0, 1), out_dtype="float16"),
 ], ids=str)  # fmt: skip
-@pytest.mark.parametrize("target", ["sim", "cuda -arch=sm_80"])
+@pytest.mark.parametrize("target", ["sim", "cuda -arch=sm_80", "cuda -arch=sm_90a"])
 def test_what_can_do_a_problem_has_parameters_for_it(p: Problem, target: str) -> None:
     """Steps of 8 products were left out where a window has 8 taps and not all threads see the same
-    of them, and groups of many channels that nothing divides; then no tile was left."""
+    of them, groups of many channels that nothing divides, and sums of float8 that are apart for
+    256 channels; then no tile was left."""
     for template in templates(p, target):
         assert template.candidates(p, Target.parse(target)), template.name

@@ -127,9 +127,9 @@ def suits(problem: Problem) -> bool:
 
 
 def suits_products(problem: Problem) -> bool:
-    """Whether rows of the product are pixels."""
+    """Whether rows of the product are pixels, and an SM has room for some tile."""
     p = suited(problem)
-    return p is not None and p.pass_ != "wgrad"
+    return p is not None and p.pass_ != "wgrad" and bool(_product_tiles(problem, split=False))
 
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
