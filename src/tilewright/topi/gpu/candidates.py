@@ -48,12 +48,13 @@ def strip_tiles(given: Convolution, target: Target) -> Sequence[StripTile]:
     filters = p.multiplier if p.pass_ == "forward" else 1
     (h, w), whole = window.groups, window.taps(0)
     row = p.out_image[1] if window.gathers else p.width
+    orders = _orders(window)
     bare = [
         (rows, vector, taps, by_row)
         for vector in ((8, 4, 2, 1) if size == 2 else (4, 2, 1))
         for rows in _ROWS
         if vector < 2 * max(2, w) and rows < 2 * h
-        for by_row in ((WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,))
+        for by_row in (orders if rows > 1 else (WHOLE,))
         for taps in ((whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)))
     ]
     which, wanted = combinations(range(len(bare)), _THREADS)
@@ -136,12 +137,13 @@ def _pixel_blocks(p: Conv, window: Window) -> Any:
     """Vectors of neighbouring channels, and blocks of 128 or 256 threads."""
     (h, w), channels = window.groups, p.result_channels
     widest, whole = gcd(power(16 // dtype(p.dtype).bytes), channels), window.taps(0)
+    orders = _orders(window)
     bare = [
         (rows, columns, vector, taps, by_row)
         for vector in dict.fromkeys((widest, max(1, widest // 2), max(1, widest // 4)))
         for rows, columns in product((1, 2, 4, 7, 8, 14), (1, 2, 4, 7, 8))
         if rows < 2 * h and columns < 2 * max(2, w)
-        for by_row in ((WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,))
+        for by_row in (orders if rows > 1 else (WHOLE,))
         for taps in ((whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)))
     ]
     which, most, wanted, narrow, high, keeps = combinations(
@@ -157,6 +159,12 @@ def _pixel_blocks(p: Conv, window: Window) -> Any:
     tile = tile_of(PixelTile, (rows, columns, vector, y, x, taps, by_row, z, keeps))
     others = ((narrow == 0) | (y < whole_y)) & ((high == 0) | (z > 1))
     return pick(tile, others & ((most == 32) | (across >= most)))
+
+
+def _orders(window: Window) -> tuple[int, ...]:
+    """The orders of rows worth trying: what several planes see is too much to load ahead."""
+    ahead = (AHEAD,) if window.planes == 1 else ()
+    return (WHOLE, ROLLING, *ahead, EARLY)
 
 
 def _pixel_registers(window: Window, tile: Any) -> Any:

@@ -77,7 +77,8 @@ def _shared_out(p: Conv, planes: int, parts: list[Array]) -> tuple[Array, Array,
     """With as many threads and partial sums as keep a GPU busy, and not more than there is work.
     What the busiest SM has of it comes first, then which of ``parts`` it is."""
     shapes = ((4, 32), (8, 16), (4, 64)) if p.channels_last else ((32, 4), (32, 2))
-    which, shape, wanted = combinations(range(len(parts[0])), range(len(shapes)), _THREADS)
+    wanted = _THREADS if planes == 1 else _THREADS[1:]  # of volumes few were much slower
+    which, shape, wanted = combinations(range(len(parts[0])), range(len(shapes)), wanted)
     rows, columns, taps, vector = (n[which] for n in parts)
     tiles = p.batch * -(-p.out_image[0] // rows) * -(-p.out_image[1] // columns)
     across, down = -(-p.out_channels // vector), -(-p.kernel_h * planes // taps)

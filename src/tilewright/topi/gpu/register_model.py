@@ -80,7 +80,9 @@ class Window:
         kinds = self.phases[0] * self.phases[1]
         kept = np.where(by_row, taps * self.planes, self.seen(0, rows, taps))
         inputs = kept * self.seen(1, columns, self.taps(1)) * lanes
-        narrow = np.where(wide, 1, 2) if dtype(self.p.dtype).bytes == 2 else 1
+        # What several planes of taps need is kept as it is multiplied.
+        packed = dtype(self.p.dtype).bytes == 2 and self.planes == 1
+        narrow = np.where(wide, 1, 2) if packed else 1
         return np.where(by_row, 1, rows) * columns * lanes * kinds + inputs / narrow
 
     def code(self, rows: Any, columns: Any, lanes: Any, taps: Any) -> Any:
