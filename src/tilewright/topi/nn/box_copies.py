@@ -129,8 +129,7 @@ def sliced(p: Convolution) -> int:
 def _folds(p: Convolution) -> bool:
     """Whether columns of the image are brought together."""
     w = widths(p.dtype)
-    most = w.deep if len(p.kernel) < 3 else w.deep - 1  # of as many, planes are read whole
-    few = (p.channels <= most and p.kernel[-1] > 1) or p.channels % w.chunk
+    few = (p.channels < w.deep and p.kernel[-1] > 1) or p.channels % w.chunk
     return bool(p.pass_ != "dgrad" and p.groups == 1 and few)
 
 
