@@ -261,6 +261,34 @@ def test_images_have_three_dimensions(target: str, p: Conv3d) -> None:
     assert found
 
 
+_ROWS_OF_TAPS = [
+    Conv.parse((2, 64, 5, 9), (72, 64, 3, 3), 1, padding=1, layout="NHWC", dtype="bfloat16"),
+    Conv.parse((1, 32, 9, 10), (64, 32, 2, 4), 1, stride=(2, 1), layout="NHWC", dtype="float16"),
+    Conv.parse((1, 128, 7, 9), (64, 64, 3, 2), 2, padding=2, dilation=2, layout="NHWC",
+               dtype="float16"),
+    Conv.parse((2, 64, 45), (24, 64, 3), 1, padding=1, layout="NWC", dtype="float16"),
+    _volume(24, (1, 96, 3, 4, 9), stride=(2, 1, 1)), _volume(64, (1, 16, 2, 4, 9)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("p", _ROWS_OF_TAPS, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_of_taps_read_whole_boxes(target: str, p: Conv | Conv3d) -> None:
+    """Each warpgroup has a row of taps, whose columns of an instruction begin a pixel apart."""
+    p, machine = p.replace(pass_="wgrad"), Target.parse(target)
+    template = TEMPLATES["gpu.whole_gradient"]
+    likely = template.candidates(p, machine)
+    for tile in (likely[0], replace(likely[0], splits=1)):
+        declared = template.declare(p, tile)
+        schedule = template.schedule(declared, tile)
+        columns = p.kernel[-1] * tile.channels
+        text = str(tilewright.lower(schedule, declared.args, machine))
+        assert f"wgmma_m64n{columns}k16_" in text
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+        assert error < TOLERANCE[p.dtype], tile
+
+
 def test_a_tile_of_volumes_has_planes() -> None:
     machine = Target.parse("cuda -arch=sm_90a")
     p = _volume(16, (4, 16, 32, 32, 32), kernel=(3, 3, 3), pass_="dgrad")
