@@ -1,11 +1,13 @@
 """Convolutions of 8-bit integers on a GPU, beside the same layers in float16.
 
-The 23 layers of ResNet-50, channels last, forward: sums of int8 with a bias, requantised to int8 in
-the same kernel, by the first choice without measuring, exact on all elements; the same choice in
-float16; and PyTorch in float16, cuDNN's search switched on, which has no such convolution of
-integers. Medians of CUDA-graph replays that take turns, inputs rotated past the cache.
+The 23 layers of ResNet-50, forward, channels last and in blocks of 32: sums of int8 with a bias,
+requantised to int8 in the same kernel, by the first choice without measuring, exact on all
+elements; the same choice in float16 with channels last; cuDNN's own int8, the fastest of its first
+``--plans`` plans, where the package nvidia-cudnn-frontend is installed (cudnn_bytes.py); and
+PyTorch in float16, cuDNN's search switched on. Medians of CUDA-graph replays that take turns,
+inputs rotated past the cache.
 
-    PYTHONPATH=src python benchmarks/gpu_bytes.py [--batch 64 1] [--tried 3]
+    PYTHONPATH=src python benchmarks/gpu_bytes.py [--batch 64 1] [--layouts NHWC NCHW32] [--tried 3]
 """
 
 from __future__ import annotations
@@ -16,15 +18,18 @@ import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
+from itertools import product
 from multiprocessing import get_context
 from typing import Any
 
 import measure
+from cudnn_bytes import CudnnBytes, Unavailable
 from gpu_dense import LAYERS, Operands, built, problem
 
 from tilewright.cli._measure.turns import of_graph
 from tilewright.report.results import geometric_mean
 from tilewright.topi import Conv
+from tilewright.topi.operators.conv_shapes import BLOCKED
 
 #: What goes past the cache, turns of every graph, and bytes a second of a large copy.
 _CACHE, _ROUNDS, _BANDWIDTH = 150e6, 9, 4.2e12
@@ -33,8 +38,11 @@ _PEAK = 0.8 * 1979e12
 _STEPS = "bias+dequantize+relu+quantize(1)"
 
 
-def quantised(layer: tuple[int, ...], batch: int) -> Conv:
-    return problem(layer, "forward", batch, "int8").replace(epilogue=_STEPS)
+def quantised(layer: tuple[int, ...], batch: int, layout: str) -> Conv:
+    """The problem of a layer; of few channels, images with channels last have results in blocks."""
+    p = problem(layer, "forward", batch, "int8").replace(epilogue=_STEPS)
+    block = int(layout.strip("NCHW") or 1)
+    return p.replace(**{"layout" if p.channels % block == 0 else "out_layout": layout})
 
 
 class Bytes:
@@ -44,14 +52,14 @@ class Bytes:
         import torch
 
         self.p, self.torch = p, torch
-        shape, made = (p.batch, *p.image, p.channels), (p.batch, *p.out_image, p.out_channels)
+        shape, made = p.input_shape, p.output_shape
         self.sets = max(1, min(8, math.ceil(_CACHE / (math.prod(shape) + math.prod(made)))))
 
         def random(shape: tuple[int, ...], bound: int, kind: Any) -> Any:
             return torch.randint(-bound, bound + 1, shape, device="cuda", dtype=kind)
 
         self.x = [random(shape, 7, torch.int8) for _ in range(self.sets)]
-        self.w = random((p.out_channels, *p.kernel, p.channels // p.groups), 7, torch.int8)
+        self.w = random(p.filter_shape, 7, torch.int8)
         self.bias = random((p.out_channels,), 500, torch.int32)
         depth = p.channels // p.groups * math.prod(p.kernel)
         self.scale = torch.rand(p.out_channels, device="cuda") * 4 / math.sqrt(depth)
@@ -64,15 +72,42 @@ class Bytes:
     def exact(self) -> Any:
         """The result of the first images; in float64, of which no algorithm rounds such sums."""
         torch, p = self.torch, self.p
-        x, w = (t.permute(0, 3, 1, 2).double() for t in (self.x[0], self.w))
+        x, w = (channels_first(t).double() for t in (self.x[0], self.w))
         y = torch.conv2d(x, w, None, p.stride, p.padding[:2], groups=p.groups)
         y = (y.round().permute(0, 2, 3, 1) + self.bias).float() * self.scale
-        return y.clamp(0, 127).round().to(torch.int8)
+        y = y.clamp(0, 127).round().to(torch.int8)
+        block = BLOCKED.get(p.result_layout, 0)
+        return y.unflatten(3, (-1, block)).permute(0, 3, 1, 2, 4) if block else y
+
+    def cudnn(self, plans: int) -> Callable[[int], Any]:
+        """cuDNN's call, where it has one of this problem; its results are rounded otherwise by 1 at
+        most, its bias being added behind the scale."""
+        if self.p.channels_last is not True:
+            raise Unavailable("cuDNN: measured with channels last")
+        peer, bias = CudnnBytes(self.p, plans), self.bias * self.scale
+
+        def call(number: int) -> None:
+            k = number % self.sets
+            peer.call(self.x[k], self.w, self.scale, bias, self.results[k])
+
+        peer.search(call, self.sets)
+        call(0)
+        wrong = (self.results[0].int() - self.exact().int()).abs().max()
+        if int(wrong) > 1:
+            raise Unavailable(f"cuDNN: its results are wrong by {int(wrong)}")
+        return call
 
 
-def row(layer: tuple[int, ...], batch: int, tried: int) -> dict[str, Any]:
+def channels_first(t: Any) -> Any:
+    """Images or filters in either layout."""
+    if t.ndim == 5:
+        return t.permute(0, 1, 4, 2, 3).flatten(1, 2)
+    return t.permute(0, 3, 1, 2)
+
+
+def row(layer: tuple[int, ...], batch: int, layout: str, tried: int, plans: int) -> dict[str, Any]:
     """What one layer takes."""
-    p, half = quantised(layer, batch), problem(layer, "forward", batch, "float16")
+    p, half = quantised(layer, batch, layout), problem(layer, "forward", batch, "float16")
     given, halves = Bytes(p), Operands(half)
     exact, calls, names = given.exact(), dict[str, tuple[Callable[[int], Any], int]](), {}
     for rank in range(tried):
@@ -88,6 +123,12 @@ def row(layer: tuple[int, ...], batch: int, tried: int) -> dict[str, Any]:
     kernel, _ = built(half, 0)
     calls["float16"] = partial(halves.ours, kernel), halves.sets
     calls["PyTorch"] = halves.theirs(True), halves.sets
+    skipped = ""
+    try:
+        if plans:
+            calls["cuDNN"] = given.cudnn(plans), given.sets
+    except Unavailable as error:
+        skipped = str(error)
     batches = {name: of_graph(call, sets) for name, (call, sets) in calls.items()}
     times: dict[str, list[float]] = {name: [] for name in batches}
     for _ in range(_ROUNDS):
@@ -97,11 +138,15 @@ def row(layer: tuple[int, ...], batch: int, tried: int) -> dict[str, Any]:
     best = min(names, key=lambda name: us[name])
     floor = max(p.bytes / _BANDWIDTH, p.nominal_flops / _PEAK) * 1e6
     return {
-        "layer": p.short.partition(" +")[0], "batch": batch, "int8 us": us["0"],
+        "layer": p.short.partition(" +")[0], "batch": batch, "layout": layout, "int8 us": us["0"],
         "tried us": us[best], "float16 us": us["float16"], "PyTorch float16 us": us["PyTorch"],
         "float16 / int8": us["float16"] / us["0"], "PyTorch / int8": us["PyTorch"] / us["0"],
         "TOP/s": p.nominal_flops / us["0"] / 1e6, "int8 / floor": us["0"] / floor,
         "kernel": names["0"],
+        **(
+            {"cuDNN us": us["cuDNN"], "cuDNN / int8": us["cuDNN"] / us["0"]}
+            if "cuDNN" in us else {"skipped": skipped} if skipped else {}
+        ),
     }  # fmt: skip
 
 
@@ -112,26 +157,35 @@ def _ahead(job: tuple[Conv, int]) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--batch", type=int, nargs="+", default=[64, 1])
+    parser.add_argument("--plans", type=int, default=9, help="of cuDNN's own; 0 leaves it out")
+    parser.add_argument("--layouts", nargs="+", default=["NHWC", "NCHW32"])
     parser.add_argument("--tried", type=int, default=1, help="schedules of each problem")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
-    layers = [(layer, batch) for batch in options.batch for layer in LAYERS["resnet"]]
+    layers = list(product(LAYERS["resnet"], options.batch, options.layouts))
+    layers.sort(key=lambda x: (options.layouts.index(x[2]), options.batch.index(x[1])))
     jobs = [(quantised(*x), rank) for x in layers for rank in range(options.tried)]
-    jobs += [(problem(layer, "forward", batch, "float16"), 0) for layer, batch in layers]
+    halves = dict.fromkeys((layer, batch) for layer, batch, _ in layers)
+    jobs += [(problem(layer, "forward", batch, "float16"), 0) for layer, batch in halves]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(_ahead, jobs, chunksize=4))
     import torch
 
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False
-    rows = [row(layer, batch, options.tried) for layer, batch in layers]
+    rows = []
+    for x in layers:
+        rows.append(row(*x, options.tried, options.plans))
+        shown = {k: v if isinstance(v, str) else round(v, 2) for k, v in rows[-1].items()}
+        print(*shown.values(), sep=" | ", flush=True)
     print(measure.table(rows))
-    for batch in options.batch:
-        own = [r for r in rows if r["batch"] == batch]
-        for column in ("float16 / int8", "PyTorch / int8"):
-            values = [r[column] for r in own]
-            mean = f"{geometric_mean(values):.2f} in the mean of {len(own)}"
-            print(f"batch {batch}: {column}: {mean}, {min(values):.2f} at least")
+    for layout, batch in product(options.layouts, options.batch):
+        own = [r for r in rows if (r["batch"], r["layout"]) == (batch, layout)]
+        for column in ("float16 / int8", "PyTorch / int8", "cuDNN / int8"):
+            values = [r[column] for r in own if column in r]
+            if values:
+                mean = f"{geometric_mean(values):.2f} in the mean of {len(values)}"
+                print(f"{layout}, batch {batch}: {column}: {mean}, {min(values):.2f} at least")
     results = {"environment": measure.environment("torch"), "settings": vars(options), "rows": rows}
     print(measure.save("h200_gpu_bytes", results, options.out))
 

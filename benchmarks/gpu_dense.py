@@ -356,6 +356,8 @@ def main() -> None:
     environment = measure.environment("torch")
     results = {"environment": environment, "settings": vars(options), "rows": rows}
     file = "_".join(["h200_gpu_dense", *(n for n in options.layers if n != "resnet")])
+    if options.dtype not in FLOAT8 and options.passes != list(PASSES):
+        file += "".join(f"_{pass_}" for pass_ in options.passes)
     file += f"_{options.dtype}" + ("_half" if options.precision == "half" else "")
     if not all(Layer(*layer).batch for name in options.layers for layer in LAYERS[name]):
         file += f"_{options.batch}"

@@ -3,12 +3,13 @@
     python benchmarks/old_and_new.py --old main --templates gpu.toeplitz_rows --build /tmp/both
     python benchmarks/old_and_new.py --time /tmp/both --name h200_banded
 
-The first line takes every schedule of these templates that the package has on record, compiles it
-with both versions (NVRTC is needed, a GPU is not), and says what differs of instructions, registers
-and bytes of memory. ``--old`` is a commit, or a folder with a checkout. The second line times both
-kernels of each on the GPU at hand, in turns in one process, after their results were compared with
-a float64 reference; a ratio is the new time by the old one. Code that is equal to the last
-instruction is timed too, for the noise that the others are to be judged by.
+The first line takes every schedule of these templates that the package has on record, and that is
+for the architecture, compiles it with both versions (NVRTC is needed, a GPU is not), and says what
+differs of instructions, registers and bytes of memory, and how many spill. ``--old`` is a commit,
+or a folder with a checkout. The second line times both kernels of each on the GPU at hand, in turns
+in one process, after their results were compared with a float64 reference; a ratio is the new time
+by the old one. Code that is equal to the last instruction is timed too, for the noise that the
+others are to be judged by.
 
 A folder that was built elsewhere may be copied, and a run that was cut goes on where it was.
 """
@@ -35,6 +36,7 @@ from typing import Any
 
 import tilewright
 from tilewright.runtime.sass import opcodes
+from tilewright.target import Target
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.tuned import shipped
@@ -75,8 +77,14 @@ def make(
 ) -> None:
     """Compile the schedules on record with the version that runs, and write what they are."""
     folder.mkdir(parents=True, exist_ok=True)
+    target = Target.parse(f"cuda -arch={arch}")
     tuned = [t for t in shipped("cuda") if re.search(only, str(t.problem))]
-    found = [(t.problem, r) for t in tuned for r in t.best if r.template in wanted]
+    found = [
+        (t.problem, r)
+        for t in tuned
+        for r in t.best
+        if (r.template in wanted or not wanted) and TEMPLATES[r.template].fits(t.problem, target)
+    ]
     for k, (p, r) in list(enumerate(found))[first::every]:
         template, row = TEMPLATES[r.template], {"problem": p.to_dict(), "template": r.template}
         config = template.parse(dict(r.values))
@@ -85,7 +93,7 @@ def make(
             continue
         try:
             d = template.declare(p, config)
-            tilewright.build(template.schedule(d, config), d.args, f"cuda -arch={arch}").save(path)
+            tilewright.build(template.schedule(d, config), d.args, target).save(path)
             row |= {"values": dict(r.values), "code": code(path)}
         except tilewright.ir.errors.TilewrightError as error:
             row |= {"error": str(error)}
@@ -134,7 +142,7 @@ def _is_equal(old: dict[str, Any], new: dict[str, Any]) -> bool:
 
 def compare(folder: Path) -> None:
     """Print what differs."""
-    count = same = equal = 0
+    count = same = equal = spilling = 0
     for name, old, new in pairs(folder):
         count += 1
         if "error" in old or "error" in new:
@@ -147,11 +155,12 @@ def compare(folder: Path) -> None:
         }
         counted = {k: v for k, v in what.items() if k != "instructions"}
         same += not counted
+        spilling += new["code"]["spills"] > 0
         equal += _is_equal(old, new)
         if counted:
             p = Problem.from_dict(old["problem"])
             print(name, p, old["template"], old["values"].values(), what)
-    print(f"{count} records: {equal} with equal code, {same} with equal counts")
+    print(f"{count} records: {equal} with equal code, {same} with equal counts; {spilling} spill")
 
 
 def timed(p: Problem, files: dict[str, Path]) -> dict[str, float]:
@@ -219,7 +228,11 @@ def time(arguments: argparse.Namespace) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--old", default="main", help="a commit, or a folder with a checkout")
-    parser.add_argument("--templates", default="", help="their names, with commas between")
+    parser.add_argument(
+        "--templates",
+        default="",
+        help="their names, with commas between; by default all",
+    )
     parser.add_argument("--only", default="", metavar="PATTERN", help="of problems, by name")
     parser.add_argument("--every", type=int, default=1, help="take every N-th record")
     parser.add_argument("--first", type=int, default=0, help="from this one on")
@@ -235,7 +248,7 @@ def main() -> None:
     parser.add_argument("--out", default="benchmarks/results")
     arguments = parser.parse_args()
     if arguments.make:
-        wanted = tuple(arguments.templates.split(","))
+        wanted = tuple(filter(None, arguments.templates.split(",")))
         make(
             Path(arguments.make), wanted, arguments.only, arguments.arch, arguments.every,
             arguments.first,

@@ -162,10 +162,15 @@ def opencl_networks(results: Results) -> Iterator[dict[str, str]]:
 
 
 def of_bytes(results: Results) -> Iterator[dict[str, str]]:
-    for column, peer in (("PyTorch / int8", peer_of(results)), ("float16 / int8", "Tilewright")):
-        for batch, rows in split_by(results["rows"], lambda r: f"batch {r['batch']}").items():
-            what = f"ResNet-50's dense layers, int8, not tuned, {batch}"
-            yield line(what, ratios_of(rows, column), f"{peer}, float16", "gpu_bytes.py")
+    peers = {
+        "PyTorch / int8": f"{peer_of(results)}, float16", "float16 / int8": "Tilewright, float16",
+        "cuDNN / int8": "cuDNN, int8",
+    }  # fmt: skip
+    for column, peer in peers.items():
+        found = [row for row in results["rows"] if column in row]
+        for label, rows in split_by(found, lambda r: f"{r['layout']}, batch {r['batch']}").items():
+            what = f"ResNet-50's dense layers, int8, not tuned, {label}"
+            yield line(what, ratios_of(rows, column), peer, "gpu_bytes.py")
 
 
 def products(results: Results) -> Iterator[dict[str, str]]:

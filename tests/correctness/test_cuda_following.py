@@ -8,6 +8,8 @@ from itertools import cycle
 import pytest
 from tests.support.gpu_programs import PROGRAMS
 
+import tilewright
+from tilewright import te
 from tilewright.codegen.cuda import generate
 from tilewright.ir.func import Module
 from tilewright.lower.pipeline import lower
@@ -15,8 +17,9 @@ from tilewright.runtime import cuda
 from tilewright.runtime.cuda_driver import Device
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
+from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Gemm
 from tilewright.topi.templates import TEMPLATES
 
 #: What reads or writes global memory, and what waits for the kernel before.
@@ -83,3 +86,32 @@ def test_only_code_that_waits_is_launched_before_its_turn(
     ((cubin, overlaps),) = loaded
     assert overlaps is waits
     assert (WAIT in disassemble(cubin)) is waits
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("template", ["gpu.whole_boxes", "gpu.products_mma"])
+def test_constants_are_fetched_into_the_cache_before_the_wait(template: str) -> None:
+    p = Gemm(m=64, n=1000, k=768, dtype="float16", transpose_b=True, constants=("b",))
+    target = Target.parse("cuda -arch=sm_90a")
+    found = TEMPLATES[template]
+    kernel = Scheduled(found).kernel(p, found.candidates(p, target)[0], target)
+    text = kernel.source
+    assert f"fetch_ahead(b, {1000 * 768 * 2 // 128}u);" in text
+    before, _, after = disassemble(compile_cubin(text, "sm_90a").data).partition(WAIT)
+    assert re.search(r"CCTL\S*PF2", before)
+    assert not re.search(r"CCTL\S*PF2", after)
+    assert MEMORY.findall(before) == []
+
+
+@pytest.mark.needs_nvrtc
+def test_a_constant_that_is_packed_ahead_is_fetched_as_it_is_packed() -> None:
+    w, x = te.placeholder((2048,), name="W"), te.placeholder((2048,), name="X")
+    packed = te.compute((2048,), lambda i: w[2047 - i], name="Packed")
+    y = te.compute((2048,), lambda i: x[i] * packed[i], name="Y")
+    s = te.create_schedule(y.op)
+    for tensor in (packed, y):
+        block, thread = s[tensor].split(tensor.op.axis[0], factor=256)
+        s[tensor].bind(block, te.thread_axis("blockIdx.x"))
+        s[tensor].bind(thread, te.thread_axis("threadIdx.x"))
+    kernel = tilewright.build(s, [x, w, y], "cuda -arch=sm_90a", constants=[w])
+    assert re.findall(r"  fetch_ahead\((.*)\);", kernel.source) == ["Packed, 64u"]

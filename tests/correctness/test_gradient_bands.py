@@ -45,6 +45,9 @@ CASES = [
     (problem("2x2x11x34", "2x1x4x7", stride=(1, 2), dilation=(2, 1)), RowBandTile(1, 16, 2, 3, 1)),
     (problem("2x1x30x18", "1x1x9x1", stride=2, dilation=(2, 3)), RowBandTile(2, 16, 2, 1, 1)),
     (problem("3x1x6x9", "1x1x1x2", stride=2, padding=0, dilation=2), RowBandTile(1, 16, 4, 1, 1)),
+    # Of one image, whose rows do not fill tiles.
+    (problem("1x1x13x14", "2x1x3x7", padding=1, dtype="bfloat16"), RowBandTile(1, 16, 8, 1, 1)),
+    (problem("1x1x8x12", "1x1x4x1", stride=(2, 1), dilation=(2, 3)), RowBandTile(1, 16, 4, 1, 1)),
 ]  # fmt: skip
 
 

@@ -56,6 +56,11 @@ CASES = [
     (problem("4x16x6x5", "16x1x3x3", stride=2, dtype="bfloat16"),
      tile(3, 4, 1, 16, 4, 1, 1, 3, 1)),
     (problem("1x8x1x4", "8x1x2x1", padding=(1, 0, 2, 5)), tile(2, 4, 1, 8, 1, 1, 1, 2, 2)),
+    # Of images whose last rows or columns no window sees.
+    (problem("2x16x4x30", "16x1x6x2", padding=(1, 0, 1, 0), stride=3, dtype="float32"),
+     tile(2, 4, 2, 4, 8, 1, 1, 2, 3)),
+    (problem("1x8x21x19", "8x1x7x1", padding=(2, 1), stride=3, dtype="float32"),
+     tile(2, 2, 1, 8, 2, 1, 2, 2, 8)),
 ]  # fmt: skip
 
 #: Those of models whose time is known.

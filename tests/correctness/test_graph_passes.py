@@ -13,11 +13,13 @@ from tilewright.graph.executor import Executor
 from tilewright.graph.passes.channels_last import channels_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
+from tilewright.graph.passes.gate_weights import gate_weights
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
+from tilewright.graph.passes.single_pixels import single_pixels
 from tilewright.graph.passes.sink_reshapes import sink_thin_reshapes
 from tilewright.graph.passes.turn_weights import turn_weights
 from tilewright.graph.passes.windows_apart import windows_apart
@@ -307,6 +309,24 @@ def test_weights_are_turned_in_place_of_images(axes, along):
     assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
 
 
+@pytest.mark.parametrize("along", [False, True])
+@pytest.mark.parametrize(("rows", "columns", "left"), [(9, 17, "conv2d"), (3, 17, "gemm")])
+def test_products_of_rows_by_known_weights_are_convolutions_of_single_pixels(
+    along, rows, columns, left
+):
+    rng = np.random.default_rng(0)
+    x, r = Input("x", (rows, 20), "float32"), Input("r", (rows, columns), "float32")
+    w = rng.standard_normal((columns, 20) if along else (20, columns)).astype("float32")
+    b = Constant(rng.standard_normal(columns).astype("float32"))
+    values = {"transpose_b": along, "epilogue": ("bias", "residual", "relu")}
+    graph = Graph("g", (x, r), {"y": Node("gemm", (x, Constant(w), b, r), values)})
+    made = check(single_pixels(graph))
+    assert [n.operator for n in made.nodes if n.operator != "reshape"] == [left]
+    given = {i.name: rng.standard_normal(i.shape).astype("float32") for i in (x, r)}
+    wanted = np.maximum(given["x"] @ (w.T if along else w) + b.array + given["r"], 0)
+    assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
+
+
 @pytest.mark.parametrize(
     "change", [{"dilation": 2}, {"groups": 2}, {"channels": 8}, {"stride": 2}, {"batch": 1}]
 )
@@ -425,8 +445,10 @@ def rows(length: int, several: bool = False, channels: bool = False) -> Graph:
         Constant(rng.standard_normal(shape).astype("float32"))
         for shape in ((8, 8), (8, 4), (1, length, 8))
     )
-    x = Input("x", (2, length, 8), "float32")
-    flat = Node("reshape", (x,), {"newshape": (2 * length, 8)})
+    x, h = Input("x", (2, length, 8), "float32"), Input("h", (2, length, 2, 4), "float32")
+    flat = Node("reshape", (h,), {"newshape": (2 * length, 8)})
+    y = Node("reshape", (Node("gemm", (flat, w)),), {"newshape": x.shape})
+    flat = Node("reshape", (Node("relu", (y,)),), {"newshape": (2 * length, 8)})
     y = Node("reshape", (Node("gemm", (flat, w)),), {"newshape": x.shape})
     y = Node("add", (Node("add", (x, y)), table))
     y = Node("divide", (y, Node("sum", (y,), {"axis": (2,), "keepdims": True})))
@@ -440,15 +462,16 @@ def rows(length: int, several: bool = False, channels: bool = False) -> Graph:
         outputs["y"] = Node("gemm", (Node("take", (y, index), {"axis": 1}), v))
     if several:
         outputs["z"] = y
-    return Graph("g", (x,), outputs)
+    return Graph("g", (x, h), outputs)
 
 
 def test_a_row_is_taken_before_what_is_computed_of_rows():
     graph = lift_slices(rows(5))
     assert all(n.shape[:2] in ((2, 1), (2, 8), (2, 4)) for n in check(graph).nodes)
-    value = np.random.default_rng(1).standard_normal((2, 5, 8)).astype("float32")
-    wanted = run(own_outputs(rows(5)), x=value)["y"]
-    assert relative(run(own_outputs(graph), x=value)["y"], wanted) < 1e-6
+    rng = np.random.default_rng(1)
+    given = {v.name: rng.standard_normal(v.shape).astype("float32") for v in graph.inputs}
+    wanted = run(own_outputs(rows(5)), **given)["y"]
+    assert relative(run(own_outputs(graph), **given)["y"], wanted) < 1e-6
 
 
 @pytest.mark.parametrize("more", [{"several": True}, {"channels": True}])
@@ -471,3 +494,46 @@ def test_every_second_of_two_rows_of_products_is_taken_twice():
     value = np.random.default_rng(1).uniform(1, 2, (2, 6, 8)).astype("float32")
     wanted = run(own_outputs(graph), x=value)["y"]
     assert relative(run(own_outputs(lifted), x=value)["y"], wanted) < 1e-6
+
+
+def gated(size: int = 40, out: int = 8, wide: bool = False, count: int = 2, **more) -> Graph:
+    """An image whose channels are scaled before a product of its pixels."""
+    rng = np.random.default_rng(0)
+    kind = more.pop("dtype", "float32")
+    x, g = Input("x", (count, size, size, 16), kind), Input("g", (count, 1, 1, 16), kind)
+    r = Input("r", (count, size, size, out), kind)
+    w = Constant((rng.standard_normal((out, 1, 1, 16)) / 4).astype(kind), "w")
+    image, factors = (Node("cast", (v,), {"dtype": "float32"}) if wide else v for v in (x, g))
+    scaled = Node("multiply", (factors, image))
+    if wide:
+        scaled = Node("cast", (scaled,), {"dtype": kind})
+    given = {"layout": "NHWC", "epilogue": ("bias", "residual", "relu"), **more}
+    bias = Constant(rng.standard_normal(out).astype(kind))
+    return Graph("g", (x, g, r), {"y": Node("conv2d", (scaled, w, bias, r), given)})
+
+
+@pytest.mark.parametrize(
+    ("dtype", "wide"), [("float32", False), ("float16", False), ("float16", True)]
+)
+@pytest.mark.parametrize("count", [1, 2])
+def test_channels_of_a_large_image_are_scaled_in_the_weights(dtype, wide, count):
+    graph = gated(dtype=dtype, wide=wide, count=count)
+    made = check(gate_weights(graph))
+    assert [n.operator for n in made.nodes].count("gemm") == 1
+    assert all(n.operator == "reshape" for n in made.nodes if n.shape == (count, 40, 40, 8))
+    assert [n.shape[1:] for n in made.nodes if n.operator == "multiply"] == [(8, 16)]
+    rng = np.random.default_rng(1)
+    given = {v.name: rng.standard_normal(v.shape).astype(dtype) for v in graph.inputs}
+    wanted = run(own_outputs(graph), **given)["y"]
+    found = run(own_outputs(made), **given)["y"]
+    assert relative(found.astype("float64"), wanted) < {"float32": 1e-6, "float16": 1e-3}[dtype]
+
+
+@pytest.mark.parametrize("more", [{"size": 8}, {"out": 64}, {}])
+def test_channels_of_other_images_are_scaled_where_they_are(more):
+    graph = gated(**more)
+    if not more:  # what is scaled is needed itself
+        scaled = graph.outputs["y"].inputs[0]
+        graph = Graph("g", graph.inputs, {**graph.outputs, "z": scaled})
+    names = [n.operator for n in gate_weights(graph).nodes]
+    assert names == [n.operator for n in graph.nodes]

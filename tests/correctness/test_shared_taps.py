@@ -17,7 +17,7 @@ from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
 from tilewright.topi import Conv
 from tilewright.topi.gpu.tap_gradient_tiles import shared_taps
-from tilewright.topi.gpu.warp_box_tiles import suits_slices
+from tilewright.topi.gpu.warp_box_tiles import suits_narrow
 from tilewright.topi.templates import TEMPLATES, candidates
 
 HOPPER = "cuda -arch=sm_90a"
@@ -76,7 +76,7 @@ def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str
         (3, 128, 13, 10), (128, own, 3, 3), 128 // own, layout="NHWC",
         **{"dtype": "float16"} | values,
     )  # fmt: skip
-    assert suits_slices(p)
+    assert suits_narrow(p)
     found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
     assert len(found) > 4
     for tile in found[:: len(found) // 2]:
@@ -116,4 +116,4 @@ def test_others_are_left_to_other_schedules() -> None:
     assert not shared_taps(p)  # of float32, exact
     assert not shared_taps(p.replace(dtype="float16", layout="NCHW"))
     assert not shared_taps(p.replace(dtype="float16", pass_="forward"))
-    assert not suits_slices(p.replace(dtype="float16", pass_="forward"))  # no groups
+    assert not suits_narrow(p.replace(dtype="float16", pass_="forward"))  # of many channels

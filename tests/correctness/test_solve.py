@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.integers import conditions, domain, symbolic_domain, value
 
 from tilewright.arith import Analyzer, solve
+from tilewright.arith.implied import implied
 from tilewright.ir.expr import Var
 from tilewright.ir.ops import logical_and, logical_or, maximum, minimum
 from tilewright.ir.visit import uses
@@ -76,3 +77,26 @@ def test_what_gives_no_bound_is_left() -> None:
         ["n - 1"],
         ["x % 2 != 0", "x < 3 or n < 5", "3 <= n"],
     ]
+
+
+@settings(max_examples=2 * settings().max_examples)
+@given(data=st.data())
+def test_a_condition_is_implied_where_it_holds_at_all_points(data: st.DataObject) -> None:
+    d = DOMAINS["constant"]
+    known = [data.draw(conditions(d.variables, 1)) for _ in range(data.draw(st.integers(0, 2)))]
+    condition = data.draw(conditions(d.variables, 1))
+    bounds = {v: d.analyzer.bounds(v) for v in d.variables}
+    holds = value(condition, d.points)
+    if implied(condition, known, bounds):
+        assert (holds | ~np.logical_and.reduce([value(c, d.points) for c in known] or [True])).all()
+
+
+@pytest.mark.parametrize("step", [2, 3, 5])
+def test_remainders_and_bounds_imply_bounds_together(step: int) -> None:
+    d = domain(("x", 0, 40), ("y", 0, 9))
+    x, y = d.variables
+    bounds = {v: d.analyzer.bounds(v) for v in d.variables}
+    known = [(x - y < 4 * step), ((x - y) % step).equal(0)]
+    assert implied(x - y <= 3 * step, known, bounds)
+    assert not implied(x - y < 3 * step, known, bounds)
+    assert not implied(x - y <= 3 * step, known[:1], bounds)

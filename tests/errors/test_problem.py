@@ -41,6 +41,16 @@ IMPOSSIBLE = {
     ),
     "quantize takes 2 values, got 0": dict(dtype="int8", epilogue="dequantize+quantize"),
     "has channels in blocks of 32": dict(dtype="int8", layout="NCHW32"),
+    "NCHW to NCHW4 has channels in blocks of 4, and": dict(dtype="int8", out_layout="NCHW4"),
+    "those of depthwise_conv2d in float32 do not": dict(out_layout="NHWC"),
+    "unknown out_layout 'NWC': use NCHW": dict(dtype="int8", out_layout="NWC"),
+    "and for what ends in quantize": dict(dtype="int8", out_dtype="uint8"),
+    "unknown type of the result 'int16': use int8": dict(
+        dtype="int8", epilogue="dequantize+quantize(1)", out_dtype="int16"
+    ),
+    "an integer from 0 to 255, as": dict(
+        dtype="int8", epilogue="dequantize+quantize(1,-1)", out_dtype="uint8"
+    ),
     "unknown layout 'NCHW4': use NCHW, NHWC": dict(layout="NCHW4"),
     "has quantized_residual twice": dict(
         dtype="int8", epilogue="dequantize+residual+quantized_residual(1)"

@@ -166,6 +166,20 @@ class TestComputeWith:
             mend="Compute it at a loop of what reads it",
         )  # fmt: skip
 
+    def test_another_one_beside_that_it_reads(self) -> None:
+        x = te.placeholder((4, 8), name="x")
+        i, j, k = (te.reduce_axis((0, 8), n) for n in "ijk")
+        first = te.compute((4,), lambda r: te.sum(x[r, i], axis=i), name="First")
+        other = te.compute((4,), lambda r: te.sum(x[r, j] * 2.0, axis=j), name="Other")
+        last = te.compute((4,), lambda r: te.sum(x[r, k] * first[r], axis=k), name="Last")
+        out = te.compute((4,), lambda r: other[r] + last[r], name="Out")
+        s = te.create_schedule(out.op)
+        s[first].compute_with(i, s[other], j)
+        refuses(
+            lambda: s[last].compute_with(k, s[other], j), "Last is computed of First",
+            stage="Last", axis="k", mend="or after what it reads",
+        )  # fmt: skip
+
     def test_loops_around_the_one_that_it_goes_along_with(self) -> None:
         p = softmax()
         s, turn, along, beside = split(p)

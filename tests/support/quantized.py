@@ -25,10 +25,13 @@ EXACT = (
 
 def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The result of a problem: sums in 64 bits, then one operation of float32 after another."""
-    if getattr(p, "block", 0):
+    if getattr(p, "block", 0) or getattr(p, "is_relaid", False):
         plain: Any = p.plain()
-        shapes = plain.shapes()
-        given = {n: _channels_first(a).reshape(shapes[n]) for n, a in arrays.items()}
+        shapes, made = plain.shapes(), getattr(p, "result_layout", "")
+        given = {
+            n: _channels_first(a, made if n == "residual" else p.layout).reshape(shapes[n])
+            for n, a in arrays.items()
+        }
         found: np.ndarray = p.lay("result", reference(plain, given))
         return found
     sums = product if isinstance(p, Gemm) else convolution
@@ -38,13 +41,16 @@ def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     shape = [1] * y.ndim
     shape[channel] = -1
     for step in p.epilogue:
-        y = apply(step, y, {n: _wide(arrays[n], s, shape) for n, s in step.tensors}, p.dtype)
+        y = apply(step, y, {n: _wide(arrays[n], s, shape) for n, s in step.tensors}, p.result_dtype)
     return y
 
 
-def _channels_first(values: np.ndarray) -> np.ndarray:
-    """Of channels in blocks."""
-    return np.moveaxis(values, -1, 2) if values.ndim == 5 else values
+def _channels_first(values: np.ndarray, layout: str) -> np.ndarray:
+    """Of channels in blocks, or last; depthwise filters lie in one way."""
+    if values.ndim == 5:
+        return np.moveaxis(values, -1, 2)
+    last = layout == "NHWC" and values.ndim == 4 and values.shape[1] != 1
+    return np.moveaxis(values, -1, 1) if last else values
 
 
 def _wide(values: np.ndarray, place: str, shape: list[int]) -> np.ndarray:
@@ -137,15 +143,22 @@ def quantized(draw: st.DrawFn) -> Problem:
         return draw(volumes(**fixed))
     p = draw(convolutions(**fixed))
     p = p.replace(groups=p.channels) if kind == "depthwise" else p
-    blocks = draw(st.sampled_from([0, 0, 4, 32])) if p.rank == 2 else 0
-    if not blocks:
-        return p
-    wide = 1 if p.is_depthwise else blocks
-    channels = blocks if p.is_depthwise else p.groups * blocks
-    return p.replace(
-        layout=f"NCHW{blocks}", channels=channels, multiplier=wide,
-        groups=0 if p.is_depthwise else p.groups,
+    if any(step.name == "quantize" for step in p.epilogue):
+        p = p.replace(out_dtype=draw(st.sampled_from(["", "int8", "uint8"])))
+    blocks, made = (
+        draw(st.sampled_from([0, 0, 4, 32])) if p.rank == 2 else 0 for _ in range(2)
     )  # fmt: skip
+    if p.rank != 2:
+        return p
+    wide = max(blocks, made)
+    layout = {"out_layout": f"NCHW{made}" if made else draw(st.sampled_from(["", "NHWC", "NCHW"]))}
+    if blocks:
+        layout["layout"] = f"NCHW{blocks}"
+    if not wide:
+        return p.replace(**layout)
+    if p.is_depthwise:
+        return p.replace(channels=wide, multiplier=1, groups=0, **layout)
+    return p.replace(channels=p.groups * wide, multiplier=wide, **layout)
 
 
 def result(kernel: Any, p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:

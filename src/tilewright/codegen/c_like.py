@@ -99,7 +99,7 @@ class CLikePrinter(InstructionPrinter):
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         if not self.maps:
-            self._begin()
+            self._begin(func)
         uniform = bool(block and block[0] % self.warp_size == 0) and max(groups, default=1) > 1
         for axis in func.launch:
             self.analyzer.bind(axis.var, ops.const(0), axis.extent)
@@ -113,7 +113,7 @@ class CLikePrinter(InstructionPrinter):
             whole = block_threads(func) is not None
             for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps, cluster):
                 self.line(line)
-            self._begin()  # what lies in the block's memory does not wait for other kernels
+            self._begin(func)  # what lies in the block's memory does not wait for other kernels
         self.stmt(func.body)
         for line in d.end_loads() if cluster > 1 else ():
             self.line(line)
@@ -123,8 +123,13 @@ class CLikePrinter(InstructionPrinter):
         asked = shared + (d.shared_asked(launch) - space.total if maps else 0)
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
 
-    def _begin(self) -> None:
-        for line in self.dialect.begin():
+    def _begin(self, func: Func) -> None:
+        known: dict[str, int] = {}
+        for k in func.constants:
+            buffer = func.params[k]
+            if isinstance(buffer, Buffer) and isinstance(buffer.size, E.IntImm):
+                known[self.name_of(buffer)] = buffer.size.value * buffer.dtype.bytes
+        for line in self.dialect.begin(known):
             self.line(line)
 
     # Memory

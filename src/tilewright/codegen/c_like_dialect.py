@@ -12,7 +12,7 @@ says how many. Both are 1 here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -356,8 +356,9 @@ class Dialect:
         """The type of a temporary that holds what an access of ``lanes`` elements moves."""
         raise NotImplementedError
 
-    def begin(self) -> Iterable[str]:
-        """What a kernel does before anything else."""
+    def begin(self, constants: Mapping[str, int]) -> Iterable[str]:
+        """What a kernel does before anything else; ``constants`` are the bytes of those of its
+        arguments that hold the same in every call."""
         return ()
 
     def needs_alignment(self, buffer: Buffer) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import ClassVar
 
 from tilewright.codegen.c_like_dialect import Dialect, Launch
@@ -40,6 +40,9 @@ _NATIVE_16 = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
 _FLOAT32 = dtype("float32")
 #: What cuda_fp8.h calls floats of 8 bits.
 _FP8 = {"float8_e4m3fn": "__NV_E4M3", "float8_e5m2": "__NV_E5M2"}
+
+#: Bytes of a line of the second-level cache, and those of a constant that is fetched ahead.
+_LINE, _FETCHED = 128, 1 << 23
 
 
 class CudaDialect(CudaVectors):
@@ -295,11 +298,16 @@ class CudaDialect(CudaVectors):
             return launch.shared
         return shared_apart(self.arch, launch.grid, math.prod(launch.block), launch.shared)
 
-    def begin(self) -> Iterable[str]:
+    def begin(self, constants: Mapping[str, int]) -> Iterable[str]:
         if not overlaps(self.arch):
             return ()
         self.require("follow")
-        return ("if (!follow_previous_kernel()) return;",)
+
+        lines = {name: -(-size // _LINE) for name, size in constants.items() if size <= _FETCHED}
+        if lines:
+            self.require("fetch")
+        fetched = (f"fetch_ahead({name}, {count}u);" for name, count in lines.items())
+        return (*fetched, "if (!follow_previous_kernel()) return;")
 
     def axis(self, tag: str, uniform: bool = False) -> str:
         if uniform and tag in ("threadIdx.y", "threadIdx.z"):

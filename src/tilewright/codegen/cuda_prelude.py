@@ -52,6 +52,20 @@ _FOLLOW = """static __device__ __forceinline__ bool follow_previous_kernel() {
 #endif
 }"""
 
+#: Brings what no kernel writes to the second-level cache while the kernel before this one still
+#: runs; each thread a part of it. What is there is what is in memory, whoever writes to it.
+_FETCH = """static __device__ __forceinline__ void fetch_ahead(const void* p, unsigned lines) {
+#if __CUDA_ARCH__ >= 900
+  const unsigned threads = blockDim.x * blockDim.y * blockDim.z;
+  const unsigned block = blockIdx.x + gridDim.x * (blockIdx.y + gridDim.y * blockIdx.z);
+  const unsigned first = threadIdx.x + blockDim.x * (threadIdx.y + blockDim.y * threadIdx.z);
+  asm volatile("griddepcontrol.launch_dependents;");
+  const unsigned all = threads * gridDim.x * gridDim.y * gridDim.z;
+  for (unsigned i = block * threads + first; i < lines; i += all)
+    asm volatile("prefetch.global.L2 [%0];" :: "l"((const char*)p + i * 128ull));
+#endif
+}"""
+
 #: Waits for all products in the background. Where ptxas makes two roundings to 16 bits one
 #: instruction, it moves that over the wait and so reads sums that are not there yet (CUDA 13.0),
 #: but not over a branch that may end the kernel, as above.
@@ -105,6 +119,8 @@ def prelude(needs: set[str], own: bool = True) -> str:
     parts += [structure(name) for name in sorted(structures)]
     if "follow" in needs:
         parts.append(_FOLLOW)
+    if "fetch" in needs:
+        parts.append(_FETCH)
     if AWAIT_PRODUCTS in needs:
         parts.append(_AWAIT_PRODUCTS)
     if "load_where" in needs:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.graph.memory import ALIGNED
 from tilewright.graph.value import Constant, Value
 from tilewright.runtime.ndarray import array
 from tilewright.runtime.preparation import Preparation
@@ -51,6 +52,18 @@ class Constants:
             self._prepared[key] = tuple(self._add(x._memory if host else x) for x in made)
         return self._prepared[key]
 
+    def together(self) -> None:
+        """Put all of them into one block of memory on a CPU, which has pages as large as there are:
+        calls that read whole filters once are slowed by small ones."""
+        if self._device != "cpu":
+            return
+        spaces = [-(-a.nbytes // ALIGNED) * ALIGNED for a in self.arrays.values()]
+        block = aligned(sum(spaces))
+        for (k, found), space in zip(list(self.arrays.items()), spaces, strict=True):
+            own, block = block[: found.nbytes], block[space:]
+            self.arrays[k] = own.view(found.dtype).reshape(found.shape)
+            self.arrays[k][...] = found
+
     def _add(self, found: Array) -> int:
         number = self._first + len(self.arrays)
         self.arrays[number] = found
@@ -76,3 +89,10 @@ def on_device(source: np.ndarray[Any, Any], device: str) -> Array:
     """An array of the host as kernels on a device take it: dense, and there."""
     found = np.ascontiguousarray(source).reshape(source.shape)
     return found if device == "cpu" else array(found, device)
+
+
+def aligned(nbytes: int) -> np.ndarray[Any, Any]:
+    """Bytes of the host that begin at a multiple of :data:`ALIGNED`."""
+    memory = np.empty(nbytes + ALIGNED, np.uint8)
+    start = -memory.ctypes.data % ALIGNED
+    return memory[start : start + nbytes]

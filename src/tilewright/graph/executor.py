@@ -81,6 +81,7 @@ class Executor:
         self.device = device_of(target)
         known = Constants(len(index), self.device)
         self.steps = tuple(_step(n, kernels[n.problem.key], index, known) for n in nodes)
+        known.together()
         self.constants: Mapping[int, Array] = known.arrays
         self.buffers = len(index) + len(known.arrays)
         Device.parse(self.device).sync()  # what is prepared is there, for every stream

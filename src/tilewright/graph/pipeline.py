@@ -11,6 +11,7 @@ from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.find_attention import find_attention
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
+from tilewright.graph.passes.gate_weights import gate_weights
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
@@ -21,6 +22,7 @@ from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.quantize_products import Quantization, quantize_products
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
+from tilewright.graph.passes.single_pixels import single_pixels
 from tilewright.graph.passes.sink_reshapes import (
     sink_reshapes,
     sink_reshapes_of_sums,
@@ -58,6 +60,7 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
 
 #: Of GPUs, before what makes programs, and behind it.
 BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    gate_weights,  # images are not scaled by a program of its own
     windows_apart,  # what moves images into patches is a program
     split_sums,  # columns first, which blocks share
     recompute,  # what is cheap is not worth its bytes in memory
@@ -90,8 +93,19 @@ def passes(
     attention = (find_attention(target, dtype),) if whole and target is not None else ()
     first = (PASSES[0], *attention, *PASSES[1:begin], *bytes_, *PASSES[begin:at])
     on_cpu = target is not None and target.kind == "llvm"
+    pixels = (single_pixels,) if on_cpu else ()
     fewer = (allow_precision(precision),) if precision and on_cpu else ()
-    return (*first, *narrow, *layout, *fewer, *before, PASSES[at], *after, *PASSES[at + 1 :])
+    return (
+        *first,
+        *narrow,
+        *layout,
+        *pixels,
+        *fewer,
+        *before,
+        PASSES[at],
+        *after,
+        *PASSES[at + 1 :],
+    )
 
 
 def prepared(graph: Graph) -> Graph:

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.graph.constants import Array, on_device
+from tilewright.graph.constants import Array, aligned, on_device
 from tilewright.graph.errors import ModelError
-from tilewright.graph.memory import ALIGNED
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Constant, Value
 from tilewright.ir.dtype import dtype
@@ -42,7 +41,7 @@ class State:
     def place(self, values: Mapping[Value, int]) -> None:
         """Give intermediate values their memory: on a CPU in one block."""
         offsets = self.executor.plan.offsets
-        arena = _aligned(self.executor.plan.nbytes) if self.executor.device == "cpu" else None
+        arena = aligned(self.executor.plan.nbytes) if self.executor.device == "cpu" else None
         for value, k in values.items():
             if arena is None:
                 self.buffers[k] = self.empty(value)
@@ -175,9 +174,3 @@ def _numpy(found: Any) -> np.ndarray[Any, Any]:
         return memory.array.copy()
     made: np.ndarray[Any, Any] = found.numpy() if isinstance(found, NDArray) else found
     return made
-
-
-def _aligned(nbytes: int) -> np.ndarray[Any, Any]:
-    memory = np.empty(nbytes + ALIGNED, np.uint8)
-    start = -memory.ctypes.data % ALIGNED
-    return memory[start : start + nbytes]

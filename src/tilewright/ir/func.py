@@ -28,7 +28,8 @@ class Func:
     and ``body`` is what each thread does. ``target`` is the
     :class:`tilewright.target.target.Target` that it is lowered for, if any. ``tensor_maps`` are the
     boxes that it copies as such, in the order of their parameters, once code is generated
-    (:class:`tilewright.target.boxes.TensorMap`).
+    (:class:`tilewright.target.boxes.TensorMap`). ``constants`` are the places of those ``params``
+    that hold the same in every call.
     """
 
     name: str
@@ -37,6 +38,7 @@ class Func:
     launch: tuple[LaunchAxis, ...] = ()
     target: Any = None
     tensor_maps: tuple[Any, ...] = ()
+    constants: tuple[int, ...] = ()
 
     @property
     def buffer_map(self) -> dict[Any, Buffer]:

@@ -6,6 +6,7 @@ import contextlib
 import importlib
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -79,10 +80,24 @@ def build(
 def _compiled(module: Module, target: Target, constants: Sequence[Any]) -> Kernel:
     split = split_prepared(module, constants) if constants else None
     if split is None:
-        return Kernel(backend(target).compile_module(module, target), outputs(module))
-    ahead, rest = (_compiled(part, target, ()) for part in split)
+        made = _with_constants(module, constants)
+        return Kernel(backend(target).compile_module(made, target), outputs(module))
+    packed = [p for p in split[1].params if p not in module.params]
+    ahead = _compiled(split[0], target, ())
+    rest = _compiled(_with_constants(split[1], [*constants, *packed]), target, ())
     rest.preparation = Preparation.of(module, ahead, rest)
     return rest
+
+
+def _with_constants(module: Module, constants: Sequence[Any]) -> Module:
+    """A module whose kernels tell which of their parameters are constants."""
+    if not constants:
+        return module
+    funcs = (
+        replace(f, constants=tuple(k for k, p in enumerate(f.params) if p in constants))
+        for f in module.funcs
+    )
+    return replace(module, funcs=tuple(funcs))
 
 
 def forget() -> None:

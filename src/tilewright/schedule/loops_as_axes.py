@@ -13,11 +13,13 @@ from contextlib import ExitStack
 
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
+from tilewright.arith.conditions import conjuncts
+from tilewright.arith.implied import implied
 from tilewright.arith.safe_reads import reads_in_bounds, unproved_reads
 from tilewright.ir.expr import Compare, Expr, Load, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import add, const, floordiv, if_then_else, logical_and
-from tilewright.ir.visit import rewrite_exprs, substitute, uses
+from tilewright.ir.visit import free_vars, rewrite_exprs, substitute, uses
 from tilewright.schedule.relations import Pad, Skew, consumed, guards
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
@@ -110,8 +112,11 @@ def _safely(
         with analyzer.assume(condition):
             found = [x for e in source for x in unproved_reads(analyzer, expanded(stage, e))]
             with analyzer.assume(logical_and(*beyond)):
-                if all(analyzer.prove(c) for c in found):
-                    return logical_and(condition, *dict.fromkeys(found))
+                left = [c for c in found if not analyzer.prove(c)]
+        known = [*beyond, *conjuncts(condition)]
+        bounds = {v: analyzer.bounds(v) for c in (*left, *known) for v in free_vars(c)}
+        if all(implied(c, known, bounds) for c in left):
+            return logical_and(condition, *dict.fromkeys(found))
     return logical_and(*beyond, condition)
 
 

@@ -9,7 +9,7 @@ from tilewright.arith import Analyzer
 from tilewright.arith.conditions import conjuncts, inequality_form
 from tilewright.arith.factor import factored
 from tilewright.arith.implied import implied
-from tilewright.arith.safe_reads import reads_in_bounds
+from tilewright.arith.safe_reads import reads_in_bounds, unproved_reads
 from tilewright.ir.buffer import SCOPES, Buffer
 from tilewright.ir.expr import Expr, Load, Reduce, Select, Var
 from tilewright.ir.expr import load as read_at
@@ -107,7 +107,7 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     guards = [c for c in known if c is not None and reads_in_bounds(inside, c)] + guards
     copy = make_operation(
         f"{tensor.name}.{scope or 'reindexed'}", fresh,
-        (_guarded(inside, value, guards, tensor, indices),),
+        (_guarded(inside, value, guards),),
     )  # fmt: skip
     (made,) = copy.outputs
     place = tuple(
@@ -219,20 +219,12 @@ def _element(producer: Stage, tensor: Tensor, indices: Sequence[Expr]) -> tuple[
     return read_at(tensor.buffer, tuple(indices)), []
 
 
-def _guarded(
-    analyzer: Analyzer, value: Expr, guards: Sequence[Expr], tensor: Tensor,
-    indices: Sequence[Expr],
-) -> Expr:  # fmt: skip
+def _guarded(analyzer: Analyzer, value: Expr, guards: Sequence[Expr]) -> Expr:
     """``value`` where ``guards`` hold and it reads what is there, and zero elsewhere."""
     kept = _needed(analyzer, guards)
     with analyzer.assume(logical_and(*kept)):
-        safe = reads_in_bounds(analyzer, value)
-    if not safe:
-        within = [
-            c
-            for index, extent in zip(indices, tensor.shape, strict=True)
-            for c in (index >= 0, index < extent)
-        ]
+        within = unproved_reads(analyzer, value)
+    if within:
         kept = _needed(analyzer, [*kept, *within])
     return if_then_else(logical_and(*kept), value, const(0, value.dtype)) if kept else value
 

@@ -64,11 +64,13 @@ def compute_with(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
     being one loop. ``stage`` is there where ``parent`` is. What :func:`rolling_update` does to the
     sum ``parent`` it does to ``stage``, where that is a sum of such terms too.
 
-    Raises :class:`ScheduleError` where ``axis`` or ``loop`` is no loop of a reduction, or one of
-    the stages depends on the other.
+    Raises :class:`ScheduleError` where ``axis`` or ``loop`` is no loop of a reduction, or ``stage``
+    and ``parent``, or another one that is computed with that, depend on each other.
     """
     _check_loops(stage, axis, parent, loop, "compute_with")
-    for one, other in ((stage, parent), (parent, stage)):
+    beside = [s for s in stage.schedule.stages if s.beside is parent and s is not stage]
+    pairs = [(stage, other) for other in (parent, *beside)]
+    for one, other in (*pairs, *((b, a) for a, b in pairs)):
         if one is other or depends(one, other):
             raise stage.error(
                 f"compute_with: {one.name} is computed of {other.name}, which comes first",

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.errors import TargetError, TilewrightError
-from tilewright.select.algorithm import Algorithm, Built, Scheduled
+from tilewright.select.algorithm import Algorithm, Built, BuiltKernel, Scheduled
 from tilewright.select.knn import guesses
 from tilewright.select.measure import inputs
 from tilewright.select.profile_cache import Measured, ProfileCache
@@ -48,11 +48,44 @@ class Choice:
         """Something to call; raises :class:`TilewrightError` where it cannot be built."""
         return self.algorithm.build(self.problem, self.config, self.target)
 
+    def prepare(self, *constants: Any) -> Callable[..., None]:
+        """A call for which the problem's ``constants``, arrays in calling order, are given: what
+        can be computed of them alone, such as a packed filter, is computed now, once.
+
+        It takes the other arrays in calling order, and keeps the constants. Raises
+        :class:`SelectError` for a wrong number of either, and as :meth:`build`.
+        """
+        names, inputs = self.problem.constants, list(self.problem.inputs())
+        _count(f"constants ({', '.join(names) or 'none'})", len(names), constants)
+        given = dict(zip((inputs.index(name) for name in names), constants, strict=True))
+        others = [name for name in (*inputs, "result") if name not in names]
+        built = self.build()
+        ahead = built.kernel.preparation if isinstance(built, BuiltKernel) else None
+        made = () if ahead is None else ahead.run([given[k] for k in ahead.reads])
+
+        def call(*arrays: Any) -> None:
+            _count(f"other arrays ({', '.join(others)})", len(others), arrays)
+            left = iter(arrays)
+            args = [given[k] if k in given else next(left) for k in range(len(inputs) + 1)]
+            if ahead is None or not isinstance(built, BuiltKernel):
+                built(*args)
+            else:
+                built.kernel(*ahead.arguments(args, made))
+
+        return call
+
     def __str__(self) -> str:
         values = self.algorithm.to_values(self.config)
         text = ", ".join(f"{k}={v}" for k, v in values.items())
         took = "" if self.seconds is None else f", {self.seconds * 1e6:.1f} us"
         return f"{self.algorithm.name}({text}){took}"
+
+
+def _count(what: str, wanted: int, given: Sequence[Any]) -> None:
+    if len(given) != wanted:
+        raise SelectError(
+            f"the problem has {wanted} {what}, got {len(given)}: give those, in this order"
+        )
 
 
 def reason(problem: Problem, target: str | Target) -> str:

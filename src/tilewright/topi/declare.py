@@ -10,7 +10,7 @@ from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.dtype import int_range
 from tilewright.te import Tensor
 from tilewright.topi.declared import Declared
-from tilewright.topi.elementwise import elementwise
+from tilewright.topi.elementwise import ELEMENTWISE, elementwise
 from tilewright.topi.epilogue import Step
 from tilewright.topi.nn.depthwise_dgrad import depthwise_dgrad, gathers
 from tilewright.topi.nn.depthwise_forward import depthwise_forward, summed_in
@@ -188,6 +188,9 @@ class Layered(Protocol):
     def layout(self) -> str: ...
 
     @property
+    def result_layout(self) -> str: ...
+
+    @property
     def dtype(self) -> str: ...
 
     @property
@@ -206,7 +209,7 @@ def finished_by_channel(
     """As :func:`finished`, and the stages that hold what is the same for a channel."""
     held: list[Tensor] = []
     for step in _needed(p, p.epilogue):
-        result, found = by_channel(step, result, Images(p.layout), inputs, _quantized(p))
+        result, found = by_channel(step, result, Images(p.result_layout), inputs, _quantized(p))
         held += found
     return rounded(p, result), tuple(held)
 
@@ -214,13 +217,24 @@ def finished_by_channel(
 def finished(
     p: Layered, result: Tensor, inputs: dict[str, Tensor], taken: Taken = NOTHING
 ) -> Tensor:
-    """The result of a problem from its sums: the epilogue, but for what the sums have taken over,
-    then rounding."""
-    unit = taken.unit
+    """The result of a problem from its sums, in their layout: the epilogue, but for what the sums
+    have taken over, then rounding, in that of the result."""
+    unit, images = taken.unit, Images(p.result_layout)
+    if p.result_layout != p.layout:
+        result = relaid(result, Images(p.layout), images)
     for step in _needed(p, p.epilogue[taken.steps :]):
-        result = apply_step(step, result, Images(p.layout), inputs, unit, _quantized(p))
+        result = apply_step(step, result, images, inputs, unit, _quantized(p))
         unit = 1.0
     return rounded(p, result)
+
+
+def relaid(x: Any, before: Images, after: Images, name: str = "Relaid") -> Tensor:
+    """Images in another layout; ``x`` is anything with their shape that is read by indices."""
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        return x[before.order(n, c, at)]
+
+    return after.compute(*before.extents(x.shape), element, name, ELEMENTWISE)
 
 
 def rounded(p: Layered, result: Tensor) -> Tensor:
@@ -235,12 +249,12 @@ def _needed(p: Layered, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """The steps but for a ReLU whose zero is the lowest value of what quantises it."""
     if not p.is_quantized or [step.name for step in steps[-2:]] != ["relu", "quantize"]:
         return steps
-    lowest = steps[-1].values[1] == int_range(_dtype(p.dtype))[0]
+    lowest = steps[-1].values[1] == int_range(_dtype(p.result_dtype))[0]
     return (*steps[:-2], steps[-1]) if lowest else steps
 
 
 def _quantized(p: Layered) -> str:
-    return p.dtype if p.is_quantized else ""
+    return p.result_dtype if p.is_quantized else ""
 
 
 def placeholders(p: Problem, batch: Any = None) -> dict[str, Tensor]:

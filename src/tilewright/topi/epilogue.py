@@ -53,11 +53,11 @@ STEPS = {
     "gelu": StepKind(instructions=12),
     "clamp": StepKind(values=(None, None)),
     # Of sums of 8-bit types. v = float32(v) * sum_scale, of which every channel has its own.
-    "dequantize": StepKind((("sum_scale", "channel"),), wide=True),
-    # v + scale * (residual - zero_point), of a residual in the type of images.
+    "dequantize": StepKind((("sum_scale", "channel"),), wide=True, instructions=2),
+    # v + scale * (residual - zero_point), of a residual in the type of what is quantised.
     "quantized_residual": StepKind((("residual", "output"),), (None, 0.0)),
-    # round(v * (1 / scale)) + zero_point, in the type of images.
-    "quantize": StepKind(values=(None, 0.0)),
+    # round(v * (1 / scale)) + zero_point, in the type of images, or in that of the result.
+    "quantize": StepKind(values=(None, 0.0), instructions=5),
 }
 #: What integer sums may have before they are dequantised.
 _OF_INTEGERS = ("bias", "dequantize")
@@ -156,8 +156,8 @@ def chain_types(
     steps: Sequence[Step], dtype: str, accumulate: str, out_dtype: str = ""
 ) -> ChainTypes:
     """The types of an epilogue of a problem whose images have ``dtype`` and whose sums
-    ``accumulate``; of floats of 8 bits the result has ``out_dtype``. Raises :class:`ProblemError`
-    for steps that do not follow one another.
+    ``accumulate``; of floats of 8 bits, and what is quantised, the result has ``out_dtype``, by
+    default that of images. Raises :class:`ProblemError` for steps that do not follow one another.
 
     >>> chain_types(parse_epilogue("bias+dequantize+relu+quantize(0.1)"), "int8", "int32")
     ChainTypes(tensors=('int32', 'float32', 'float32', 'float32'), result='int8')
@@ -171,9 +171,9 @@ def chain_types(
                 )
         kind = out_dtype or dtype
         return ChainTypes(tuple(accumulate if s.wide else kind for s in steps), kind)
-    kind, found = accumulate, []
+    kind, found, made = accumulate, [], out_dtype or dtype
     for step in steps:
-        if kind == dtype:
+        if kind == made:
             raise ProblemError(f"step {step.name} follows quantize: put it before, in float32")
         if kind == accumulate and step.name not in _OF_INTEGERS:
             raise ProblemError(
@@ -182,10 +182,10 @@ def chain_types(
         if kind == "float32" and step.name == "dequantize":
             raise ProblemError("the epilogue has dequantize twice: join their scales beforehand")
         if step.name in _SCALED:
-            _check_zero(step, dtype)
+            _check_zero(step, made)
         kind = "float32" if step.name == "dequantize" else kind
-        found.append(dtype if step.name == "quantized_residual" else kind)
-        kind = dtype if step.name == "quantize" else kind
+        found.append(made if step.name == "quantized_residual" else kind)
+        kind = made if step.name == "quantize" else kind
     return ChainTypes(tuple(found), kind)
 
 

@@ -84,10 +84,11 @@ class Problem:
     pass_ : "forward", or one of the gradients that the operator has.
     dtype, accumulate : the types of tensors, where :meth:`inputs` says nothing else, and of sums;
         by default sums of 16-bit floats are float32. In "int8" and "uint8", which have no
-        gradients, the result is int32, float32 after the step "dequantize", and of ``dtype`` after
+        gradients, the result is int32, float32 after the step "dequantize", and of 8 bits after
         "quantize". Floats of 8 bits have no gradients, either.
     out_dtype : the type of the result, and of the tensors of the epilogue, where ``dtype`` is a
-        float of 8 bits: one of :data:`OUT_DTYPES`. Others leave it out.
+        float of 8 bits: one of :data:`OUT_DTYPES`. Of integers whose epilogue ends in "quantize"
+        that of the result and of a quantised residual, by default ``dtype``. Others leave it out.
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
         "tf32x3" (the same by three products of halves), "half" (16-bit sums within a thread, and of
         floats of 8 bits all sums with the digits that tensor cores keep), "winograd" (convolutions
@@ -147,10 +148,7 @@ class Problem:
             self.put("out_dtype", str(self.out_dtype or OUT_DTYPES[0]).removeprefix("torch."))
             one_of("type of the result", self.out_dtype, OUT_DTYPES)
         elif self.out_dtype:
-            raise ProblemError(
-                f"the type of a result of {self.dtype} follows from its epilogue: leave out_dtype "
-                f"out; it is for {', '.join(FLOAT8)}"
-            )
+            self._check_quantized()
         if self.is_8bit and self.pass_ != "forward":
             raise ProblemError(
                 f"{self.dtype} has no gradients: use the pass forward, or floats of 16 bits"
@@ -163,6 +161,17 @@ class Problem:
             for name in self.constants:
                 one_of("constant", name, tuple(self.inputs()))
             self.put("constants", tuple(x for x in self.inputs() if x in self.constants))
+
+    def _check_quantized(self) -> None:
+        """That a result of integers is quantised, whose type is said only where it is another."""
+        if not self.is_quantized or not _is_quantized(self.epilogue):
+            raise ProblemError(
+                f"the type of a result of {self.dtype} follows from its epilogue: leave out_dtype "
+                f"out; it is for {', '.join(FLOAT8)}, and for what ends in quantize"
+            )
+        self.put("out_dtype", str(self.out_dtype).removeprefix("torch."))
+        one_of("type of the result", self.out_dtype, tuple(QUANTIZED))
+        self.put("out_dtype", self.out_dtype if self.out_dtype != self.dtype else "")
 
     def put(self, name: str, value: Any) -> None:
         """Set a field while the problem is made: in :meth:`check`."""
@@ -358,6 +367,8 @@ class Problem:
         """The same problem but for ``changes``."""
         if "dtype" in changes:
             changes = {"accumulate": "", "out_dtype": ""} | changes
+        if self.is_quantized and not _is_quantized(changes.get("epilogue", self.epilogue)):
+            changes = {"out_dtype": ""} | changes
         return replace(self, **changes)
 
     def to_dict(self) -> dict[str, Any]:
@@ -470,6 +481,11 @@ class Problem:
         text += "" if self.deterministic else " in any order"
         text += f" of a constant {' and '.join(self.constants)}" if self.constants else ""
         return text + "".join(f" + {step}" for step in self.epilogue)
+
+
+def _is_quantized(epilogue: Any) -> bool:
+    """Whether an epilogue ends in integers of 8 bits."""
+    return any(step.name == "quantize" for step in parse_epilogue(epilogue))
 
 
 def _declared_at(cls: type) -> tuple[str, str]:

@@ -11,7 +11,6 @@ from tilewright.graph.value import Node, Value
 from tilewright.target import Target
 from tilewright.topi.operators.attention import Attention
 
-
 #: Keys of which a kernel may as well compute those that rows do not attend to.
 _CAUSAL = 256
 

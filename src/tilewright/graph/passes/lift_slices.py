@@ -126,7 +126,7 @@ class _Lift:
             for o in new:
                 heappush(waiting, -found.places[o])
             self.parts |= needed
-            self.lifts.add(x)
+            self.lifts.update((x, *(_rows_of(x) or ())[:2]))
             self.is_worth_it |= x.operator in (*REDUCTIONS, "reshape")
 
     def lifted(self) -> Graph:
@@ -164,10 +164,13 @@ class _Lift:
         rows = _rows_of(x)
         if rows is None or part.shape[-1] != x.shape[-1]:
             return None
-        product, source = rows
-        if not self.found.alone(product, {x}):
+        product, matrix, source = rows
+        if not (self.found.alone(product, {x}) and self.found.alone(matrix, {product})):
             return None
-        return {source: part.with_dim(x.rank - 1, source.shape[-1])}
+        lead, rest = x.rank - 1, source.shape[x.rank - 1 :]
+        zeros, ones = (0,) * len(rest), (1,) * len(rest)
+        begin, strides, shape = (values[:lead] for values in part)
+        return {source: _Part((*begin, *zeros), (*strides, *ones), (*shape, *rest))}
 
     def rows(self, x: Node, made: dict[Value, Value]) -> Value:
         """A node of parts of its operands."""
@@ -175,16 +178,17 @@ class _Lift:
         if rows is None:
             given = [made[o] if isinstance(o, Value) else o for o in x.operands]
             return build(x.operator, *given, name=x.name, **x.attributes)
-        product, source = rows
-        part = made[source]
-        matrix = reshape(part, (math.prod(part.shape[:-1]), part.shape[-1]))
+        product, _, source = rows
+        part, lead = made[source], x.rank - 1
+        shape, depth = part.shape[:lead], math.prod(part.shape[lead:])
+        matrix = reshape(part, (math.prod(shape), depth))
         y = build("gemm", matrix, *product.operands[1:], name=product.name, **product.attributes)
-        return reshape(y, (*part.shape[:-1], x.shape[-1]))
+        return reshape(y, (*shape, x.shape[-1]))
 
 
-def _rows_of(x: Node) -> tuple[Node, Value] | None:
-    """Of a product of rows, between reshapes that make a matrix of them and back: the product, and
-    the rows."""
+def _rows_of(x: Node) -> tuple[Node, Node, Value] | None:
+    """Of a product of rows, between reshapes that make a matrix of them and back: the product, that
+    matrix, and the rows."""
     if x.operator != "reshape":
         return None
     (product,) = x.inputs
@@ -194,8 +198,9 @@ def _rows_of(x: Node) -> tuple[Node, Value] | None:
     if not isinstance(matrix, Node) or matrix.operator != "reshape":
         return None
     (source,) = matrix.inputs
-    alike = product.rank == 2 and x.shape[:-1] == source.shape[:-1]
+    lead = x.rank - 1
+    alike = product.rank == 2 and x.shape[:lead] == source.shape[:lead] != source.shape
     plain = not product.attributes.get("transpose_a") and not product.attributes.get("epilogue")
-    rows = matrix.shape[-1] == source.shape[-1] and x.shape[-1] == product.shape[-1]
+    rows = product.shape == (math.prod(x.shape[:lead]), x.shape[-1])
     known = all(isinstance(o, Constant) for o in product.inputs[1:])
-    return (product, source) if alike and plain and rows and known else None
+    return (product, matrix, source) if alike and plain and rows and known else None

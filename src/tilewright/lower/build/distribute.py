@@ -178,6 +178,7 @@ class _Distribute(InContext):
         self.lane: Var | None = None  # of the nest that is being divided
         self.uses: tuple[_Use, ...] = ()
         self.named: dict[Var, tuple[_Use, ...]] = {}  # by the variables that stand for values
+        self.alike = set[Var]()  # those that are the same for all holders of a row, say
 
     def steps(self, s: Stmt) -> Steps:
         match s:
@@ -198,7 +199,7 @@ class _Distribute(InContext):
             case Store() if self.lane is None and (found := tuple(_uses(s))):
                 raise self.error(f"one element of fragment {found[0].buffer.name!r} is used alone")
             case Let(var, value, _) if self.lane is not None:
-                self.named[var] = self.used(value)
+                self.named[var] = () if var in self.alike else self.used(value)
             case Store() if self.lane is not None:
                 made = yield from super().steps(s)
                 self.check_alike(s)
@@ -340,6 +341,7 @@ class _Distribute(InContext):
             other = Call(last.dtype, "shuffle_xor", (last, const(1 << bit)))
             value = combine(last, other)
             steps.append((Var.of(f"{store.buffer.name}_part", value), value))
+        self.alike.add(steps[-1][0])
         return let(steps, Store(store.buffer, store.indices, combine(old, steps[-1][0])))
 
     def check_alike(self, s: Store) -> None:

@@ -39,20 +39,23 @@ _INPUTS: dict[tuple[str, int], tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 _UPPER = {1: "slot 2", 2: "slot 1", 4: "slot 0"}
 
 
-def _mma(element: str, depth: int) -> Instruction:
+def _mma(element: str, depth: int, other: str = "") -> Instruction:
+    """The product of A in a type, and of B in the same or in ``other``."""
     name, of_a, of_b = _INPUTS[element, depth]
+    second = other or element
+    names = f"{name}.{_INPUTS[second, depth][0]}"
     result = "float32" if dtype(element).is_float else "int32"
     rows = (*_COLUMNS, _UPPER[dtype(element).bytes])
     return decl_instruction(
-        f"mma_m16n8k{depth}_{name}",
+        f"mma_m16n8k{depth}_{names.replace('.', '_') if other else name}",
         axes=(Axis("i", 16), Axis("j", 8), Axis("k", depth, reduce=True)),
         operands=(
             _fragment("C", ("i", "j"), result, (_ROWS, _RESULT)),
             _fragment("A", ("i", "k"), element, (rows, of_a)),
-            _fragment("B", ("k", "j"), element, (of_b, _COLUMNS)),
+            _fragment("B", ("k", "j"), second, (of_b, _COLUMNS)),
         ),
         body=_truncated if element == "float32" else _exact,
-        emissions={"cuda": _emission(name, depth, result, 4 // dtype(element).bytes)},
+        emissions={"cuda": _emission(names, depth, result, 4 // dtype(element).bytes)},
         cuda_arch=80,
         simulate=contract_tf32 if element == "float32" else contract,
     )
@@ -74,11 +77,11 @@ def _fragment(
     return Argument(name, axes, element, align=4, scopes=("fragment",), fragment=bits)
 
 
-def _emission(name: str, depth: int, result: str, packed: int) -> Emission:
-    """One instruction; ``packed`` elements of A and B share a register."""
+def _emission(names: str, depth: int, result: str, packed: int) -> Emission:
+    """One instruction, of the types of A and B; ``packed`` elements of either share a register."""
     total, constraint = ("f32", "f") if result == "float32" else ("s32", "r")
     # Integers are added modulo 2**32, as sums of int32 are everywhere else.
-    opcode = f"mma.sync.aligned.m16n8k{depth}.row.col.{total}.{name}.{name}.{total}"
+    opcode = f"mma.sync.aligned.m16n8k{depth}.row.col.{total}.{names}.{total}"
 
     return lambda pointers, slots: product(opcode, pointers, slots, packed, constraint)
 
@@ -119,8 +122,8 @@ mma_f16_8, mma_bf16_8 = _mma("float16", 8), _mma("bfloat16", 8)
 #: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 8 j and 32 k, of int8 into int32, from sm_80 on.
 mma_s8 = _mma("int8", 32)
 
-#: The same of uint8.
-mma_u8 = _mma("uint8", 32)
+#: The same of uint8, and of uint8 by int8.
+mma_u8, mma_u8_s8 = _mma("uint8", 32), _mma("uint8", 32, "int8")
 
 #: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 8 j and 8 k, of float32, of whose elements the tensor
 #: cores read what :func:`~tilewright.ir.tf32.truncate_tf32` leaves, so that this is what it is

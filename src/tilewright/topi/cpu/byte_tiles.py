@@ -36,7 +36,10 @@ def suits(p: Problem) -> bool:
     if isinstance(p, Gemm):
         return p.batch == 1
     return (
-        isinstance(p, Convolution) and not p.block and p.groups < p.channels and Groups.of(p).suit
+        isinstance(p, Convolution)
+        and p.channels_last is not None
+        and p.groups < p.channels
+        and Groups.of(p).suit
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import product
 
 from tilewright.target.target import Target
@@ -15,8 +16,9 @@ from tilewright.topi.template import DEPTHWISE
 
 #: Tiles of single numbers by vectors.
 _SHAPES = (
-    (8, 2), (8, 3), (6, 4), (5, 4), (7, 3), (4, 4), (4, 6), (12, 2), (6, 2), (4, 3), (4, 2),
-    (8, 1), (4, 1), (2, 4), (2, 2), (1, 4), (1, 1),
+    (14, 2), (13, 2), (9, 3), (8, 2), (8, 3), (6, 4), (5, 4), (7, 3), (7, 2), (4, 4), (4, 6),
+    (12, 2), (10, 2), (6, 2), (4, 3), (4, 2), (14, 1), (8, 1), (4, 1), (2, 4), (2, 2), (1, 4),
+    (1, 1),
 )  # fmt: skip
 #: Cycles that an element costs: copied as it lies, copied by strides, turned, and packed.
 _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
@@ -26,10 +28,22 @@ _FILTERS = 8
 #: Bytes of the first-level cache that numbers of the filter keep, and times of a product in which a
 #: vector of them comes from the second otherwise, if of 64 bytes.
 _FIRST, _FROM_SECOND = 2**15, 4.6
+#: How much of a vector from the second-level cache products of whole tiles do not hide.
+_SEEN = 0.3
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
+#: How much longer sums of whole tiles take with each doubling of what a task keeps, and at most.
+_FARTHER, _FARTHEST = 0.04, 0.15
+#: The time of a pixel's results of a tile that go to memory, whatever vectors they are.
+WRITTEN = 30.0
+#: Tiles that read the same numbers of a filter and are so few that what the first of them waits for
+#: counts, and how many channels ahead it is prefetched then.
+_FEW, _AHEAD = 16, 16
 #: Bytes of the second-level cache.
 _SECOND = 2**20
+#: Bytes of a filter that come from the last-level cache in the time of a vector of products, beside
+#: these.
+_LAST = 5
 #: Bytes that are read from the last-level cache, or from memory, while a vector is multiplied.
 _NEAR, _FAR = 32, 11
 
@@ -39,7 +53,7 @@ def suits(p: Problem) -> bool:
     gradient of one with strides other than those of :class:`FlatWindows`."""
     if not isinstance(p, Convolution) or p.operator in DEPTHWISE:
         return False
-    if p.block or FlatWindows(p).factors not in ("float32", "float64"):
+    if p.channels_last is None or FlatWindows(p).factors not in ("float32", "float64"):
         return False
     if p.pass_ == "dgrad":
         return all(s == 1 or (s == 2 and d == 1) for s, d in zip(p.stride, p.dilation, strict=True))
@@ -48,19 +62,23 @@ def suits(p: Problem) -> bool:
 
 def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
     """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, the best guess first."""
-    from tilewright.runtime.llvm_host import thread_count
-
-    windows, threads = FlatWindows(p), thread_count(target)
+    windows = FlatWindows(p)
     per, height, found = windows.filters[0], windows.result[0], {}
     phases = math.prod(windows.phases)
     bands = dict.fromkeys(min(n, height) for n in (height, 28, 14, 8, 4, 2, 1))
     most = lanes(p, target)
+    # Where vectors across channels lie as images do, there is nothing to gain along pixels.
+    along = not is_whole(windows, 1) or per < most or (p.groups > 1 and per % most > 0)
     for (rows, vectors), across in product(_SHAPES, (0, 1)):
         wide = min(most, power(per if across else windows.results))
-        if rows * vectors > registers(target, most) or (not across and rows > _FILTERS):
+        if not across and (rows > _FILTERS or not along):
+            continue
+        if not _fits(windows, rows, vectors, across, registers(target, most)):
             continue
         step = vectors * wide if across else rows
-        if step > per and rows * vectors > 1:
+        # Filters are filled up to whole vectors.
+        most_of = -(-per // wide) * wide if is_whole(windows, across) and per > wide else per
+        if step > most_of and rows * vectors > 1:
             continue
         if p.groups > 1 and per % step:  # a tile is of one group
             continue
@@ -69,9 +87,11 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
         for band, parts in product(bands, (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
             pixels = band * _row(windows, tile)
+            if is_whole(windows, across) and pixels <= _FEW * rows and _filter(windows) > _SECOND:
+                tile = replace(tile, ahead=_AHEAD)
             enough = pixels >= (rows if across else vectors * wide)
             if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
-                found[tile] = _cycles(windows, tile, threads)
+                found[tile] = flat_price(p, tile, target)
     return sorted(found, key=lambda tile: found[tile])
 
 
@@ -81,10 +101,13 @@ def flat_price(p: Convolution, tile: FlatTile, target: Target) -> float:
     from tilewright.runtime.llvm_host import thread_count
 
     w, threads = FlatWindows(p), thread_count(target)
-    (per, own), bands = w.filters, -(-w.result[0] // tile.band)
+    bands = -(-w.result[0] // tile.band)
     tasks = -(-p.batch * bands * p.groups * tile.parts // threads)
-    nbytes = 4 * p.groups * per * own * math.prod(w.kernel)
-    return _cycles(w, tile, threads) + reading(nbytes, p.groups * tile.parts, 0, tasks)
+    # A thread goes through the parts of a band before the next one.
+    every = p.groups * tile.parts
+    mine = min(tasks, every) / every * _filter(w)
+    passes = -(-tasks // every) if mine > _SECOND else 1
+    return _cycles(w, tile, threads) + passes * mine / _LAST
 
 
 def reading(whole: int, parts: int, beside: int, times: float) -> float:
@@ -97,6 +120,25 @@ def reading(whole: int, parts: int, beside: int, times: float) -> float:
     return (times if nbytes + beside > _SECOND else min(times, 1.0)) * nbytes / rate
 
 
+def is_whole(w: FlatWindows, across: int) -> bool:
+    """Whether a tile's sums go from registers through the epilogue."""
+    p = w.problem
+    return bool(across and p.channels_last and set(w.phases) == {1} and not p.is_quantized)
+
+
+def _fits(w: FlatWindows, rows: int, vectors: int, across: int, limit: int) -> bool:
+    """Whether registers hold a tile: of whole ones all, with a vector for each and a number, whose
+    loops hold nothing else, else as many as leave a quarter."""
+    if is_whole(w, across):
+        return rows * vectors + vectors + 1 <= limit * 4 // 3
+    return rows * vectors <= limit
+
+
+def _filter(w: FlatWindows) -> int:
+    """Bytes of the filter."""
+    return 4 * w.problem.groups * math.prod(w.filters) * math.prod(w.kernel)
+
+
 def _row(w: FlatWindows, t: FlatTile) -> int:
     """Results that are computed for a row of them."""
     return math.prod((w.result if t.across else w.stored)[1:])
@@ -104,22 +146,46 @@ def _row(w: FlatWindows, t: FlatTile) -> int:
 
 def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     p, (per, own) = w.problem, w.filters
-    row_stride, taps = math.prod(w.stored[1:]), math.prod(w.kernel)
-    bands, seen = -(-w.result[0] // t.band), t.band + w.stored[0] - w.result[0] - 1
+    extents, taps = w.extents(bool(t.across)), math.prod(w.kernel)
+    bands, each = -(-w.result[0] // t.band), math.prod(extents[1:])
     tasks = p.batch * bands * p.groups * t.parts
     pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
-    tiles = -(-pixels // single) * -(-per // t.channels) / t.parts
-    # An addition takes four cycles; a tile of few sums waits for it.
-    step = max(t.rows * t.vectors, 0.6 * (t.rows + t.vectors), 4) + 0.5
+    across = -(-per // t.channels) / t.parts
+    whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
+    step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
+    if whole and pixels % single:  # a tile of fewer
+        count, rest = count - 1, _step(t, pixels % single)
     if t.across and own * taps * t.channels * 4 > _FIRST:  # all of it for each tile
         step = max(step, _FROM_SECOND * t.vectors * t.lanes / 16)
-    sums = tiles * (own * taps * step + 3 * t.rows * t.vectors)
+        step += _SEEN * t.vectors * whole
+    products = own * taps * (count * step + rest)
+    sums = across * (products + 3 * -(-pixels // single) * t.rows * t.vectors)
     turned = bool(t.across) != p.channels_last
-    moved = _TURNED * turned + (_STRIDED if set(w.stride) != {1} else _COPY)
-    copied = own * seen * row_stride * math.prod(w.stride) * moved
-    slab = own * seen * row_stride * math.prod(w.stride) * 4
-    stored = t.band * math.prod(w.result[1:]) * per / t.parts * (_TURNED if turned else _COPY)
+    apart = set(w.stride) != {1} and not t.across
+    if t.across:
+        held = own * each * (t.band * w.stride[0] + extents[0] - w.result[0] * w.stride[0])
+    else:
+        held = own * each * math.prod(w.stride) * (t.band + extents[0] - w.result[0] - 1)
+    copied = held * (_TURNED * turned + (_STRIDED if apart else _COPY)) * copies
+    written = t.band * math.prod(w.result[1:])
+    stored = written * per / t.parts * (_TURNED if turned else _COPY)
+    if whole:
+        stored = written * across * WRITTEN
     packed = p.groups * per * own * taps * _PACKED * w.packs(bool(t.across))
     packed *= "filter" not in p.constants
-    cost = sums * (1.1 if slab > _KEPT else 1.0) + copied + stored + 500
+    if whole:
+        # Some channels at a time are written, of pixels a whole image apart, or read as they lie.
+        tensors = 0 if copies else 1 + sum(step.name == "residual" for step in p.epilogue)
+        kept = 4 * (held + tensors * written * p.groups * per)
+        doublings = math.log2(kept / (_SECOND if copies else _FIRST))
+        worse = min(max(0.0, _FARTHER * doublings), _FARTHEST)
+    else:
+        worse = 0.1 * (4 * held > _KEPT)
+    cost = sums * (1 + worse) + copied + stored + 500
     return float(-(-tasks // threads) * cost + packed / threads)
+
+
+def _step(t: FlatTile, rows: int) -> float:
+    """The time of a tile of as many single numbers in that of a vector of products: an addition
+    takes four cycles, and a tile of few sums waits for it."""
+    return max(rows * t.vectors, 0.6 * (rows + t.vectors), 4) + 0.5

@@ -8,7 +8,7 @@ from math import prod
 
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes, power, registers
-from tilewright.topi.cpu.flat_tiles import reading
+from tilewright.topi.cpu.flat_tiles import WRITTEN, reading
 from tilewright.topi.nn.winograd import POINTS, Transforms
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
@@ -79,6 +79,7 @@ def winograd_price(p: Conv, t: WinogradTile, target: Target) -> float:
     packed *= "filter" not in p.constants
     turned = prod(p.input_shape) * _TURNED * (not p.channels_last)
     stored = prod(p.output_shape) * _TURNED * (not p.channels_last) / tasks
+    stored += own * t.results**2 * -(-filters // t.channels) * WRITTEN
     cost = (sums + changed) * (1.0 if inside <= _KEPT else 1.2) + stored + 500
     tasks, parts = -(-tasks // threads), max(1.0, t.parts / threads)
     read = parts * reading(whole, t.parts, inside, tasks / parts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from tilewright.target.devices import COMMON_SHARED, REGISTERS
+from tilewright.target.devices import COMMON_SHARED, H200, REGISTERS, RESERVED
 from tilewright.target.target import Target
 from tilewright.topi.operators.attention import Attention
 from tilewright.topi.pieces.attention import GROUP_ROWS, AttentionGroupTile, AttentionMmaTile
@@ -17,18 +17,21 @@ _KEYS = 256
 #: What rows of a block cost beside those of a warp: keys and values that are copied; and what a
 #: few warps of an SM wait for each other.
 _COPIES, _WAITS = 0.5, 4
-#: Keys that could be multiplied in the time that a step costs beside its products.
-_TURN = 8
+#: Of steps: keys that could be multiplied in the time that one costs beside its products, warps
+#: that double it as they wait for one another, and what copies cost that come late.
+_TURN, _MEET, _EARLY = 12, 20, 0.5
 #: Elements between rows in shared memory.
 _GAP = 8
 #: 16-bit numbers of 16 bytes.
 _CHUNK = 8
 #: Bytes of shared memory of an SM.
 _SHARED = 160 * 1024
-#: Bytes of shared memory of a block, and registers of a thread, at most.
-_MOST_SHARED, _MOST_HELD = 200 * 1024, 200
-#: Warps, keys of a step, and how many copies of what a step reads.
-_WARPS, _STEPS, _STAGES = range(1, 9), (64, 128, 32), (2, 3)
+#: Of warpgroups: keys of a step; how many could be multiplied in the time that a step costs beside
+#: them; registers that a compiler does without; and what few warps of an SM wait for each other.
+_GROUP_STEPS, _STEP, _SPARED, _LATE = (64, 96, 128), 24, 32, 2.75
+#: Warps, keys of a step, and how many copies of what a step reads; registers of a thread, at most,
+#: and how much faster keys are read for twice as many rows.
+_WARPS, _STEPS, _STAGES, _MOST_HELD, _TWICE = range(1, 9), (64, 32), (3, 2), 240, 0.75
 
 
 def suits(p: Problem) -> bool:
@@ -43,67 +46,72 @@ def suits(p: Problem) -> bool:
 
 def suits_groups(p: Problem) -> bool:
     """Whether warpgroups multiply it, and TMA brings its keys and values: their rows are multiples
-    of 16 bytes long, and there are some steps of them."""
+    of 16 bytes long, and fill matrices that are as high as a warpgroup's."""
     return (
         suits(p)
         and isinstance(p, Attention)
         and p.depth % _CHUNK == p.width % _CHUNK == 0
-        and not has_few_keys(p)
+        and p.keys > GROUP_ROWS
+        and p.rows > GROUP_ROWS // 2
     )
-
-
-def has_few_keys(p: Attention) -> bool:
-    """Whether registers have room for the scores of all keys, which are made once then."""
-    return p.keys <= _KEYS
 
 
 def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
     """For :func:`~tilewright.topi.sketches.attention_mma.schedule_attention_mma`, the best guess
-    first: scores are made once where a thread has room for those of all keys."""
+    first: of all keys at once where a thread has room for their scores, or in steps."""
     keys, depth, width = (-(-n // 16) * 16 for n in (p.keys, p.depth, p.width))
     found = []
-    for warps in _WARPS:
-        rows = 16 * warps
-        if warps > 1 and rows >= p.rows + 16:
+    for warps, high in product(_WARPS, (1, 2)):
+        rows = 16 * high * warps
+        if warps * high > 1 and rows >= p.rows + 16:
             continue
         cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / warps)
         shared = 2 * keys * (depth + width + 2 * _GAP)
-        if keys <= _KEYS and shared <= COMMON_SHARED:
+        if keys <= _KEYS and shared <= COMMON_SHARED and high == 1:
             held = 18 + keys * 17 // 32 + width // 2 + depth // 4
-            waits = _waits(warps, held, shared)
+            waits = _waits(warps, held, shared, _WAITS)
             found.append((cost * waits, AttentionMmaTile(warps)))
         for step, stages in product(_STEPS, _STAGES):
             shared = 2 * stages * step * (depth + width + 2 * _GAP)
-            if step < keys and shared <= COMMON_SHARED and warps % 2 == 0:
-                # Scores are made twice, and threads wait for each other in each step.
-                filled = 1.5 * (-(-keys // step) * step / keys) * (1 + _TURN / step)
-                held = 36 + step + width // 2 + depth // 4
-                waits = _waits(warps, held, shared)
-                found.append((cost * filled * waits, AttentionMmaTile(warps, step, stages)))
+            held = 20 + high * (3 * step // 4 + width // 2 + depth // 4)
+            if step >= keys or shared > COMMON_SHARED or held > _MOST_HELD or warps % 2:
+                continue
+            filled = -(-keys // step) * step / keys * (1 + _TURN / step)
+            each = (_TWICE if high == 2 else 1.0) * (1 + warps / _MEET) * (1 + _EARLY / stages)
+            waits = _waits(warps, held, shared, _LATE)
+            tile = AttentionMmaTile(warps, step, stages, high)
+            found.append((cost * filled * each * waits, tile))
     return [tile for _, tile in sorted(found, key=lambda x: x[0])] or [AttentionMmaTile(1, 16, 1)]
 
 
-def _waits(warps: int, held: int, shared: int) -> float:
-    """How much longer it takes as an SM has few warps, of blocks whose threads hold as many
-    registers, as NVRTC counted, and that have this much shared memory."""
+def _waits(warps: int, held: int, shared: int, late: float) -> float:
+    """How much longer it takes as an SM has few warps, of which one alone would take ``late`` times
+    as long more: of blocks whose threads hold as many registers, as NVRTC counted, and that have
+    this much shared memory."""
     blocks = min(REGISTERS // (32 * held * warps), _SHARED // shared)
-    return 1 + _WAITS / (max(1, blocks) * warps)
+    return 1 + late / (max(1, blocks) * warps)
 
 
 def attention_group_tiles(p: Attention, target: Target) -> list[AttentionGroupTile]:
     """For :func:`~tilewright.topi.sketches.attention_wgmma.schedule_attention_wgmma`, the best
-    guess first."""
+    guess first: in rounds of the blocks that all SMs have room for, as many warps as there are."""
     depth, width = (-(-n // 64) * 64 for n in (p.depth, p.width))
+    whole = [-(-p.keys // 16) * 16] if p.keys <= _KEYS else []
     found = []
-    for groups, step, stages in product((1, 2, 3), (64, 96, 128), (2, 3)):
-        rows = GROUP_ROWS * groups
-        shared = 2 * stages * step * (depth + width)
-        held = 24 + step * 3 // 4 + width // 2 + depth // 4
-        if shared > _MOST_SHARED or 128 * groups * held > REGISTERS or held > _MOST_HELD:
+    for groups, step in product(range(1, 5), (*whole, *_GROUP_STEPS)):
+        steps, most = -(-p.keys // step), REGISTERS // (32 * 4 * groups)
+        stages = min(steps, 3)
+        shared = 2 * (stages * step * (depth + width) + GROUP_ROWS * groups * depth)
+        held = 28 + width // 2 + (step // 2 if steps == 1 else step * 3 // 4)
+        if shared > H200.block_shared - RESERVED or held - _SPARED > most:
             continue
-        cost = -(-p.rows // rows) * rows / p.rows * (1 + _COPIES / groups)
-        cost *= -(-p.keys // step) * step / p.keys * (1 + _TURN / step)
-        found.append(
-            (cost * _waits(4 * groups, held, shared), AttentionGroupTile(groups, step, stages))
+        blocks = p.batch * p.heads * -(-p.rows // (GROUP_ROWS * groups))
+        resident = min(
+            H200.shared // (shared + RESERVED), REGISTERS // (128 * groups * min(held, most))
         )
+        resident = min(max(1, resident), -(-blocks // H200.sms))
+        rounds = -(-blocks // (H200.sms * resident))
+        work = groups * steps * (step + _STEP)
+        cost = rounds * resident * work * (1 + _LATE / (4 * groups * resident))
+        found.append((cost, AttentionGroupTile(groups, step, stages)))
     return [tile for _, tile in sorted(found, key=lambda x: x[0])]

@@ -12,6 +12,7 @@ import functools
 import math
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeVar
 
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
@@ -24,6 +25,8 @@ from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
     all_phases,
+    as_brought,
+    copies_filter,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -34,6 +37,8 @@ from tilewright.topi.nn.box_copies import (
 )
 from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.conv_shapes import BLOCKED
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import (
@@ -77,6 +82,11 @@ _UNEVEN = 1.36
 #: The same of instructions that multiply slices of rows, which are short; and of the pixels that
 #: TMA brings of windows in three dimensions.
 _SLICED, _VOLUMES = 1.4, 1.65
+#: Rows of 32 bytes that TMA brings an SM in a cycle.
+_ROWS = 1.0
+#: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
+#: blocks, are half as long.
+_LINE, _SHORT = 128, 0.1
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -92,6 +102,8 @@ _KINDS = {
 #: How many tiles are worth trying.
 MOST = 40
 
+TileT = TypeVar("TileT")
+
 
 def convolution_of(p: Problem) -> Convolution | None:
     """The convolution whose tiles a problem has: itself, or that of a product of matrices."""
@@ -103,7 +115,7 @@ def convolution_of(p: Problem) -> Convolution | None:
 def suited(problem: Problem) -> Convolution | None:
     """The convolution of a problem that :func:`suits`, as boxes compute it."""
     p = convolution_of(problem)
-    if p is None or p.is_depthwise or not p.channels_last:
+    if p is None or p.is_depthwise or not (as_brought(p).channels_last or as_brought(p).block):
         return None
     kind = f"{p.precision}, {p.pass_}" if p.dtype == "float32" else p.dtype
     if kind not in _KINDS or p.accumulate != _KINDS[kind]:
@@ -175,7 +187,7 @@ def suits_windows(problem: Problem) -> bool:
 def has_windows(problem: Problem) -> bool:
     """Whether TMA can copy windows of a problem."""
     p = suited(problem)
-    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank == 1:
+    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank == 1 or p.block:
         return False
     w = Convolved(p)
     taps = [(k - 1) * d for k, d in zip(w.kernel, w.dilation, strict=True)]
@@ -188,7 +200,8 @@ def has_windows(problem: Problem) -> bool:
     return min(window.grid) > 1 and not far and not window.limits(w.image)
 
 
-def best_of(found: dict[BoxProductTile, float]) -> list[BoxProductTile]:
+def best_of(found: dict[TileT, float]) -> list[TileT]:
+    """Tiles worth trying, the best guess first."""
     return sorted(found, key=lambda tile: found[tile])[:MOST]
 
 
@@ -197,7 +210,7 @@ class Sizes:
     """What tiles of a problem are made for: images of results and extents in them, and how far
     those of neighbours are apart; taps, and those that a result has in the mean of the phases;
     phases of results, bytes of a step and steps of a tap; the widths of what is stored, and bytes
-    of it."""
+    of it; and where channels lie in blocks, bytes of one."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -208,6 +221,13 @@ class Sizes:
     parts: int
     made: Widths
     stored: int
+    block: int = 0
+
+    @property
+    def written(self) -> int:
+        """Bytes of a result as writing it counts: threads write pairs of bytes as pairs of 16
+        bits."""
+        return max(self.stored, 2)
 
     @staticmethod
     def of(p: Convolution, result: str) -> Sizes:
@@ -230,13 +250,15 @@ class Sizes:
         parts = products * deep // step
         return Sizes(
             extents, (1, *w.stride), taps, mean, number, step * 16 // own.chunk, parts, made,
-            16 // made.chunk,
+            16 // made.chunk, p.block * 16 // own.chunk,
         )  # fmt: skip
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
         """Bytes of results in shared memory."""
-        vectors = -(-channels // self.made.chunk) | 1
-        size = rows * vectors * self.made.chunk * self.stored
+        chunk = self.made.chunk
+        whole = min(self.made.row, max(channels, chunk))
+        row = -(-(channels - chunk) // whole) * whole + chunk
+        size = rows * row * self.stored
         return size + 8 * channels * computes_numbers(problem)
 
     def boxes(self, box: tuple[int, ...]) -> int:
@@ -265,11 +287,13 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
+    # A filter that is copied has long rows.
+    short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
     alike = computes_numbers(p)
     shapes = [
         (rows, channels, box, False)
-        for groups, channels in product(GROUPS, channels_of(p))
+        for groups, channels in product(GROUPS, channels_of(problem, p))
         for rows in [ROWS * groups]
         for box in boxes[groups]
     ]
@@ -283,14 +307,16 @@ def _product_tiles(
         if not split:
             shared += of.staged(problem, rows, channels)
         sides = (channels, rows) if turned else (rows, channels)
+        blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         time = functools.partial(
-            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices
-        )
+            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices,
+            brought_rows=blocks,
+        )  # fmt: skip
         tiles = of.boxes(box) * -(-wide // channels)
         tile = BoxProductTile.of(box, channels, stages, turned=int(turned))
         for splits in _parts(steps, tiles) if split else []:
             own: float = steps // splits
-            cost = time(own, tiles * splits, size=of.stored, brought=own * a_step)
+            cost = time(own, tiles * splits, size=of.written, brought=own * a_step)
             if cost is not None:
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                 cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
@@ -298,7 +324,8 @@ def _product_tiles(
         if split:
             continue
         own = of.mean * of.parts
-        stored, uneven = of.stored * (_TURNED if turned else 1), _UNEVEN if of.phases > 1 else 1
+        apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
+        stored, uneven = of.written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         brought = own * (a_step + (longer - 1) * rows * slices * of.depth)
         cost = time(own * uneven, tiles * of.phases, size=stored, brought=brought)
         if cost is None:
@@ -356,8 +383,17 @@ def computes_numbers(p: Problem) -> bool:
     return any(len(step.tensors) > 2 for step in p.epilogue)
 
 
-def channels_of(p: Convolution) -> list[int]:
-    """How many channels of the result a tile may have."""
+def channels_of(problem: Problem, p: Convolution) -> list[int]:
+    """How many channels of the result a tile may have: whole blocks, where it has such."""
+    return [c for c in _channels_of(p) if c % result_block(problem) == 0]
+
+
+def result_block(problem: Problem) -> int:
+    """Channels of a block of the result; 1 where they do not lie in such."""
+    return BLOCKED.get(problem.result_layout, 1) if isinstance(problem, Conv) else 1
+
+
+def _channels_of(p: Convolution) -> list[int]:
     (_, made), slices, wide = of_a_group(p), sliced(p), p.result_channels
     if slices > 1:
         return [slices * made]
@@ -383,8 +419,9 @@ def _parts(steps: int, blocks: int) -> list[int]:
 
 def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
     """Boxes of powers of two with that many results: the two with the least beyond the images, but
-    those of which one of half as many rows has all."""
-    found, extents = [], of.extents
+    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
+    memory counts too, and of equals the widest are taken."""
+    found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
     for space in product(sizes, repeat=len(extents) - 1):
         if math.prod(space) > rows:
@@ -392,27 +429,33 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
         box = (rows // math.prod(space), *space)
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
-        if any(n >= 2 * e for n, e in zip(box[1:], extents[1:], strict=True)):
+        first = 0 if of.block else 1
+        if any(n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)):
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
-        found.append((whole, math.log2(max(space) / min(space)), box))
+        if of.block:
+            short = max(1.0, _LINE / (of.block * space[-1])) - 1
+            found.append((whole * (1 + _SHORT * short), -space[-1], box))
+        else:
+            found.append((whole, math.log2(max(space) / min(space)), box))
     return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
-    shared: int, size: float, brought: float, slices: int = 1,
+    shared: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
 ) -> float | None:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
-    bytes each, of factors of which they bring ``brought`` bytes, and store results of ``size``
-    bytes; None where no SM holds one. Of ``slices`` of the rows, each multiplies its part of the
-    columns."""
+    bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
+    are short, and store results of ``size`` bytes; None where no SM holds one. Of ``slices`` of the
+    rows, each multiplies its part of the columns."""
     resident = resident_blocks(p, rows, columns, shared)
     if not resident:
         return None
     narrow = _NARROW / columns_of(columns // slices, p.dtype)
     rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
-    alone = steps * rows * columns * step / rate + rows * columns * size / _STORED
+    alone = steps * max(rows * columns * step / rate, brought_rows / (_ROWS * MACHINE.clock))
+    alone += rows * columns * size / _STORED
     alone += arithmetic(p, rows, columns, resident)
     shared_reads = _FILTER_READS if p.pass_ == "wgrad" else _SHARED_READS
     cache = blocks * brought / (shared_reads * CACHE)

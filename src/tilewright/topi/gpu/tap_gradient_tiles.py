@@ -14,35 +14,58 @@ from itertools import product
 
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
-from tilewright.target.instructions.tma_load import LARGEST
+from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_gradient_tiles import best_gradient, suits_gradient
-from tilewright.topi.gpu.box_products import BARRIERS, MOST
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
+from tilewright.topi.gpu.box_products import BARRIERS, best_of
+from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import up
-from tilewright.topi.nn.tap_gradients import FILTERS, box_of_rows, channels_of, filled, is_thin, reach, taps_of
+from tilewright.topi.nn.tap_gradients import (
+    FILTERS,
+    box_of_rows,
+    channels_of,
+    filled,
+    is_thin,
+    reach,
+    rows_of,
+    taps_of,
+)
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
 from tilewright.topi.problem import Problem
 
-#: Cycles of a quarter of an SM for a product, and bytes of shared memory that an SM loads in one.
-_PRODUCT, _LOADED = 6.06, 128
+#: Cycles of a quarter of an SM for a product, by bytes of an operand's elements; of an SM for words
+#: that a warp loads; and by how much instructions count. The power by which these overlap.
+_PRODUCT, _WORDS, _ISSUE, _POWER = {2: 6.76, 4: 6.40}, {2: 0.56, 4: 0.45}, 0.87, 2.0
+#: How much longer a step takes where an SM has few warps, and microseconds of its barriers.
+_ALONE, _STEP = 0.91, 0.22
 #: Registers of a thread beside sums and operands; sums that it may have.
-_OTHERS, _SUMS = 72, 128
-#: Microseconds until a block has its first boxes, and for a step of it; a launch that adds parts.
-_BEGIN, _STEP, _ADDING = 2.0, 0.25, 2.0
-#: Blocks for each SM in how many parts pixels may be summed.
-_CROWD = 6
+_OTHERS, _SUMS = 56, 128
+#: Registers that a thread may need beyond these.
+_SPARE = 16
+#: Pixels of a step at least, where several taps see them; half as many of one, or with strides.
+_PIXELS = 128
+#: Microseconds until a block has its first boxes; of a launch that adds parts and of each part, and
+#: how often what these are counts of what memory moves; of a launch that copies rows.
+_BEGIN, _ADDING, _PART, _ADDED, _COPYING = 1.7, 2.0, 0.03, 1.28, 1.35
+#: Of the cache, what is read counts less; rows of boxes that are shorter take as long.
+_CACHED, _SHORT = 0.55, 128
+#: Floats of a row of shared memory that has all banks.
+_LINE = 32
+#: Of how many rounds of blocks the last, which is not full, counts.
+_ROUNDS = 3
 
 
 def conv_of(p: Problem) -> Conv | None:
     """The gradient that such tiles compute in place of a problem's; None where there is none."""
     if not isinstance(p, Conv) or p.pass_ != "wgrad" or not p.channels_last or p.is_depthwise:
         return None
-    allowed = p.precision in ("tf32", "tf32x3") if p.dtype == "float32" else (
-        p.dtype in ("float16", "bfloat16")
+    allowed = (
+        p.precision in ("tf32", "tf32x3")
+        if p.dtype == "float32"
+        else (p.dtype in ("float16", "bfloat16"))
     )
     if not allowed or p.accumulate != "float32" or max(p.stride) > MOST_STEP or sees_nothing(p):
         return None
@@ -64,8 +87,7 @@ def suits_taps(p: Problem) -> bool:
 
 def tap_gradient_tiles(p: Problem, target: Target) -> list[TapGradientTile]:
     """For :func:`~tilewright.topi.sketches.tap_gradient.schedule_tap_gradient`."""
-    found = shared_taps(p)
-    return sorted(found, key=lambda tile: found[tile])[:MOST]
+    return best_of(shared_taps(p))
 
 
 @functools.lru_cache(maxsize=64)
@@ -122,7 +144,7 @@ def _boxes(p: Conv) -> list[tuple[int, int, int]]:
     """Boxes of pixels of dy, of which the least is brought beyond images and twice."""
     extents, found = (p.batch, *p.out_image), []
     if max(*p.out_image) == 1:
-        return [(n, 1, 1) for n in (32, 64, 128)]
+        return [(n, 1, 1) for n in (64, 128)]
     for images, rows, columns in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (8, 16, 32, 64)):
         box = (images, rows, columns)
         if not 32 <= math.prod(box) <= 256 or any(
@@ -136,63 +158,80 @@ def _boxes(p: Conv) -> list[tuple[int, int, int]]:
         phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
         brought = whole * (1 + phases * math.prod(seen) / math.prod(box))
         found.append((brought + whole, box))
-    return [box for _, box in sorted(found)[:8]]
+    # Steps of few pixels wait for their barriers.
+    least = _PIXELS if math.prod(p.kernel) > 1 == max(p.stride) else _PIXELS // 2
+    whole_steps = [pair for pair in found if math.prod(pair[1]) >= least] or found
+    return [box for _, box in sorted(whole_steps)[:8]]
 
 
 def _times(
     problem: Problem, p: Conv, tile: TapGradientTile
 ) -> Iterator[tuple[TapGradientTile, float]]:
     """The same tile with as many parts as are worth trying, and what each is predicted to take."""
-    (own_m, own_n), size = tile.own, 4 if p.dtype == "float32" else 2
-    apart, deep = are_apart(p), 32 // size
-    own, kernel = _summed(p)
-    taps = -(-kernel[0] // tile.warps_r) * -(-kernel[1] // tile.warps_t)
+    (own_m, own_n), size, (own, kernel) = tile.own, 4 if p.dtype == "float32" else 2, _summed(p)
+    apart, deep, thin = are_apart(p), 32 // size, is_thin(p)
+    rows, columns = -(-kernel[0] // tile.warps_r), -(-kernel[1] // tile.warps_t)
     left, right = own_m // 16, own_n // 8
-    sums = own_m * own_n * taps // WARP
-    held = sums * (2 if apart else 1)
-    registers = held + (4 * left + 2 * right) * (3 if apart else 1) + _OTHERS
-    if sums > _SUMS or registers > min(255 + _OTHERS // 2, REGISTERS // (WARP * tile.warps)):
+    sums = own_m * own_n * rows * columns // WARP
+    held = 4 * left + 2 * right
+    registers = sums + held + _OTHERS
+    if apart:  # also the sums of a step, parts of operands, and where rows of these are
+        registers += sums + held // 2 + tile.columns
+    if sums > _SUMS or registers + _SPARE > min(255, REGISTERS // (WARP * tile.warps)):
         return
+    row, channels = rows_of(p, tile), channels_of(p, tile)
     phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
-    seen = math.prod(reach(p, tile.box)) * phases * channels_of(p, tile)
-    if is_thin(p):
-        rows = box_of_rows(p, tile)
-        if max(rows) > LARGEST:
+    seen = math.prod(reach(p, tile.box))
+    if thin:
+        box = box_of_rows(p, tile)
+        if max(box) > LARGEST:
             return
-        seen = math.prod(rows)
-    brought = size * (tile.pixels * tile.filters + seen)
-    shared = tile.stages * brought + BARRIERS
+        phases, channels, seen = 1, 1, math.prod(box)
+    elif seen * row[1] * size % ALIGN and phases * channels > row[1]:
+        return  # where the next box would begin
+    boxes = size * tile.pixels * tile.filters, size * seen * phases * channels
+    shared = tile.stages * sum(boxes) + BARRIERS
     resident = occupancy(MACHINE, tile.warps, min(255, registers), shared)
     if not resident:
         return
-    steps = tile.pixels // deep
+    short = [max(r * size + 12, _SHORT) / (r * size) for r in row]
+    brought = boxes[0] * short[0] + boxes[1] * (1 if thin else short[1])
+
+    steps, warps, taps = tile.pixels // deep, tile.warps, rows * columns
     products = steps * taps * left * right * (3 if apart else 1)
-    words = steps * (4 * left + taps * 2 * right)
+    shared_rows: float = rows
+    if size == 4:  # what rows of taps share is loaded once; short rows conflict in banks
+        step = p.stride[0]
+        loaded = sum(tile.rows + len(range(k, rows, step)) - 1 for k in range(min(step, rows)))
+        shared_rows = loaded / tile.rows if tile.rows > 1 else rows
+        left *= 1 + (row[0] < _LINE)
+        right *= 1 + (row[1] < _LINE and not thin)
+    words = steps * (4 * left + shared_rows * columns * 2 * right)
     loads = words if size == 4 else words / 4
-    others = loads * (6 if apart else 1.5)
-    warps = tile.warps
-    cycles = (
-        (warps * products * _PRODUCT / SCHEDULERS) ** 2
-        + (warps * words * 4 * WARP / _LOADED) ** 2
-        + (warps * (products + loads + others) / SCHEDULERS) ** 2
-    ) ** 0.5
-    cycles *= 1 + 2 / (resident * warps)
+    busy = (
+        (warps * products * _PRODUCT[size] / SCHEDULERS) ** _POWER
+        + (warps * words * _WORDS[size]) ** _POWER
+        + (_ISSUE * warps * (products + loads * (6 if apart else 2)) / SCHEDULERS) ** _POWER
+    ) ** (1 / _POWER) / MACHINE.clock
     extents = (p.batch, *p.out_image)
-    boxes = math.prod(-(-e // n) for e, n in zip(extents, tile.box, strict=True))
+    boxes_of_all = math.prod(-(-e // n) for e, n in zip(extents, tile.box, strict=True))
     tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels)
     memory = problem.bytes / MEMORY
-    if is_thin(p):  # rows are copied
+    if thin:  # rows are copied
         memory += 2 * size * p.batch * p.height * p.width * filled(p) / MEMORY
     results = 4 * p.out_channels * own * math.prod(kernel)
-    for splits in _parts(boxes, tiles, resident):
-        each = -(-boxes // splits)
+    for splits in _parts(boxes_of_all, tiles, resident):
+        each = -(-boxes_of_all // splits)
         blocks = tiles * splits
         waves = blocks / (MACHINE.sms * resident)
-        issue = blocks * each * cycles / (MACHINE.clock * MACHINE.sms)
-        cache = blocks * each * brought / CACHE
-        cost = float(micros(issue, cache, memory, waves, _BEGIN + each * _STEP, resident, 100))
+        at_once = min(resident, -(-blocks // MACHINE.sms))
+        alone = at_once * busy * (1 + _ALONE / (at_once * warps)) + _STEP / at_once
+        issue = (max(1.0, waves) if waves > _ROUNDS else math.ceil(waves)) * each * alone
+        cache = _CACHED * blocks * each * brought / CACHE
+        cost = float((issue**4 + cache**4 + memory**4) ** 0.25)
+        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + _COPYING * thin
         if splits > 1 or p != problem:
-            cost += _ADDING + 2 * splits * results / CACHE + 0.01 * splits
+            cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
         yield replace(tile, splits=splits), cost
 
 

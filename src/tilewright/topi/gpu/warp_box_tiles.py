@@ -15,32 +15,46 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_products import BARRIERS, Sizes, best_of, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy
 from tilewright.topi.gpu.whole_boxes import best_whole
-from tilewright.topi.nn.box_copies import of_a_group, sliced
+from tilewright.topi.nn.box_copies import by_pixels, is_phased, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.tap_tiles import WarpBoxTile
 from tilewright.topi.problem import Problem
 
-#: Cycles of a quarter of an SM for a product, and bytes of shared memory that an SM moves in one.
-_PRODUCT, _MOVED = 6.06, 128
-#: Microseconds until a block has its first box, and of a box by itself; the power by which what
-#: overlaps adds up.
-_BEGIN, _BOX, _POWER = 2.5, 0.6, 2.0
+#: Cycles of a quarter of an SM for a product, and by how much its instructions count; of an SM for
+#: a load of pixels and for a word of taps; and how often bytes count of what it moves in one.
+_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 7.6, 0.8, 2.0, 3.2, 128 / 0.4
+#: Microseconds until a block has its first box, for a vector of the filter that a thread copies
+#: before, and of a box by itself; the power by which what overlaps adds up.
+_BEGIN, _FILL, _BOX, _POWER = 0.5, 0.007, 0.15, 3.0
+#: How much longer it takes where an SM has few warps, of which none hides what another waits for.
+_ALONE = 2.95
+#: How many times as long slices of 32 channels, and those with phases, take as that.
+_LONGER = 1.3
+#: Channels of a warp, and of a result that has few.
+_OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
-_OTHERS = 56
+_OTHERS = 100
+#: Registers of taps that a compiler keeps at most.
+_KEPT = 36
 
 
-def suits_slices(problem: Problem) -> bool:
-    """Whether a problem has groups of which a row of shared memory has several."""
+def suits_narrow(problem: Problem) -> bool:
+    """Whether results have few channels of a group, of which a row of shared memory has several; or
+    few at all, of which all phases of a gradient read the same pixels."""
     p = suited(problem)
-    if p is None or sliced(p) == 1 or p.dtype not in ("float16", "bfloat16"):
+    if p is None or p.pass_ == "wgrad" or p.dtype not in ("float16", "bfloat16"):
         return False
-    return isinstance(problem, Conv) and problem.rank == 2 and bool(_tiles(problem))
+    if not isinstance(problem, Conv) or problem.rank != 2 or problem != by_pixels(problem):
+        return False
+    few = p.groups == 1 and p.result_channels <= _FEW and is_phased(p)
+    narrow = sliced(p) > 1 or few
+    return narrow and bool(_tiles(problem))
 
 
 def suits_warps(problem: Problem) -> bool:
     """Whether warps are predicted to be faster than warpgroups."""
-    return suits_slices(problem) and min(_tiles(problem).values()) < best_whole(problem)
+    return suits_narrow(problem) and min(_tiles(problem).values()) < best_whole(problem)
 
 
 def warp_box_tiles(problem: Problem, target: Target) -> list[WarpBoxTile]:
@@ -53,13 +67,17 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
+    assert isinstance(problem, Conv)
     of, found = Sizes.of(p, problem.result_dtype), dict[WarpBoxTile, float]()
     slices, wide, (deep, made) = sliced(p), p.result_channels, of_a_group(p)
-    channels = slices * made
+    channels = slices * made if slices > 1 else next(n for n in _OWN if n >= wide)
+    deep = widths(p.dtype).filled(deep)
+    vector = math.gcd(problem.channels // problem.groups, 8)
     filters = of.taps * of.phases * channels * deep * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
-        if any(n >= 2 * max(e, least) for n, e, least in zip(box, of.extents, (1, 1, 8), strict=True)):
+        least = zip(box, of.extents, (1, 1, 8), strict=True)
+        if any(n >= 2 * max(e, few) for n, e, few in least):
             continue
         if not 16 <= math.prod(box) <= 256:
             continue
@@ -68,38 +86,46 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
         if max(seen) > LARGEST or brought % ALIGN:
             continue
         boxes = of.boxes(box)
-        others = wide // channels
-        for own, parts, stages in product((16, 32), (1, 2, 4), (2, 3)):
+        others = -(-wide // channels)
+        for own, parts, stages in product(_OWN, (1, 2, 4, 8), (2, 3)):
             tile = WarpBoxTile(*box, channels, own, parts, stages)
             pixels = math.prod(tile.of_groups)
-            if made % own or math.prod(box) < 16 * parts or pixels % 16 or tile.groups > 16:
+            if channels % own or (slices > 1 and (own == 8 or made % own)) or tile.groups > 16:
                 continue
-            if tile.of_groups[2] < 8 or (tile.of_groups[1] < 2 and tile.of_groups[2] < 16):
+            if math.prod(box) < 16 * parts or pixels % 16:
+                continue
+            _, high, across = tile.of_groups
+            if across < 8 or (high < 2 and across < 16):
                 continue
             sums = pixels * own * of.phases // WARP
             taps = of.taps * of.phases * own * deep // (2 * WARP)
-            registers = sums + min(taps, 72) + 8 + _OTHERS
+            registers = sums + min(taps, _KEPT) + _OTHERS
             staged = 2 * math.prod(box) * of.phases * (channels + 8)
             shared = stages * brought + filters + staged + BARRIERS
             resident = occupancy(MACHINE, tile.groups, min(255, registers), shared)
-            if sums > 128 or not resident:
+            if registers > 255 or not resident:
                 continue
             each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
             blocks = -(-boxes // each) * others
             turns = -(-blocks // (MACHINE.sms * resident)) * each
             busy = min(resident, -(-blocks // MACHINE.sms))
             products = pixels // 16 * (own // 8) * (deep // 16) * of.taps * of.phases
-            loads = pixels // 16 * (deep // 16) * of.taps * of.phases
+            loads = pixels // 16 * (deep // 16) * of.taps
             conflicts = 2 if of.phases == 1 and p.stride[1] > 1 else 1
+            words = of.taps * of.phases * (deep // 16) * (own // 8) * 2
             warps = tile.groups
-            cycles = (
-                (warps * products * _PRODUCT / SCHEDULERS) ** _POWER
-                + (warps * loads * 4 * conflicts + (3 * staged + brought) / _MOVED) ** _POWER
-            ) ** (1 / _POWER)
+            cycles = math.hypot(
+                warps * products * _PRODUCT / SCHEDULERS,
+                warps * (loads * conflicts * _PIXELS + words * _TAPS)
+                + (3 * staged + brought) / _MOVED,
+                _ISSUE * warps * (products + 3 * loads + 2 * words) / SCHEDULERS,
+            )
             overlapping = (
-                turns * busy * cycles / MACHINE.clock,
+                turns * (busy + _ALONE / warps) * cycles / MACHINE.clock,
                 boxes * others * brought / CACHE, problem.bytes / MEMORY, _BOX * turns,
             )  # fmt: skip
-            cost = _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+            fill = busy * filters / (2 * vector * warps * WARP)
+            cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+            cost *= _LONGER if slices > 1 and (deep > 16 or of.phases > 1) else 1
             found[WarpBoxTile(*box, channels, own, parts, stages, each)] = cost
     return found

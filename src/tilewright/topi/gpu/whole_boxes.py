@@ -83,7 +83,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory = _MEMORY * problem.bytes / MEMORY
-    for groups, channels in product(GROUPS, channels_of(p)):
+    for groups, channels in product(GROUPS, channels_of(problem, p)):
         rows, filters = ROWS * groups, steps * channels * of.depth
         staged, columns = (
             of.staged(problem, rows, channels),
@@ -93,7 +93,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
         instructions = groups * (channels // columns) * steps * (of.depth // 32)
         products = instructions * cycles / MACHINE.clock
-        stores = rows * channels * of.stored / _STORED
+        stores = rows * channels * of.written / _STORED
         others = -(-wide // channels) * of.phases
         for box in _boxes(of, groups):
             seen = reach(p, box)

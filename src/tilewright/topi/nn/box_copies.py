@@ -68,6 +68,12 @@ def widths(kind: str) -> Widths:
     return Widths(16 // size, 32 // size, 128 // size)
 
 
+#: Channels of a block of those in which images of integers are brought: an instruction's.
+BLOCK = 32
+
+#: Results that see a filter from which on it is read often.
+_READ_OFTEN = 2048
+
 #: Channels of a result that an instruction computes at least.
 _EIGHT = 8
 
@@ -82,6 +88,47 @@ Kind = TypeVar("Kind", bound=Convolution)
 
 #: An element of a filter: of a channel of the result, of a tap's place and of what is summed.
 Tap = Callable[..., Any]
+
+
+def laid(
+    p: Convolution, made: Convolution, image: Any, filter: Any, batch: Any
+) -> tuple[Tensor, Tensor]:
+    """The operands of a problem as they lie in that which is :func:`as_brought`, the filter with
+    channels last, zero where its channels are filled up; ``image`` and ``filter`` are those of the
+    problem."""
+    images, zero = Images(p.layout), te.const(0, "int8")
+
+    def filled(c: Any, read: Any) -> Any:
+        if made.channels == p.channels:
+            return read
+        return te.if_then_else(c < p.channels, read, zero.astype(read.dtype))
+
+    def element(m: Any, r: Any, s: Any, c: Any) -> Any:
+        return filled(c, filter[p.filter_place(m, c, (r, s))])
+
+    pixels = Images(made.layout).compute(
+        batch, made.channels, p.image_extents,
+        lambda n, c, at: filled(c, image[images.order(n, c, at)]), "Laid",
+    )  # fmt: skip
+    shape = (p.out_channels, *p.kernel, made.channels // made.groups)
+    return pixels, te.compute(shape, element, name="FilterLaid")
+
+
+def copies_filter(p: Convolution) -> bool:
+    """Whether a filter in blocks is copied with channels last first: rows of 128 bytes come four
+    times as fast as those of a block. It pays where many tiles read it, or once for all calls."""
+    return bool(p.block) and (
+        "filter" in p.constants or p.batch * math.prod(p.out_image) >= _READ_OFTEN
+    )
+
+
+def filter_last(p: Convolution, filter: Any) -> Tensor:
+    """A filter in blocks, with channels last."""
+    shape = (p.out_channels, *p.kernel, p.channels // p.groups)
+    made: Tensor = te.compute(
+        shape, lambda m, r, s, c: filter[p.filter_place(m, c, (r, s))], name="FilterLast"
+    )
+    return made
 
 
 def is_phased(p: Convolution) -> bool:
@@ -117,7 +164,7 @@ def _joined(p: Convolution) -> int:
 def sliced(p: Convolution) -> int:
     """How many groups a row of shared memory has the channels of, if instructions multiply slices
     of it, each with its group's filter; 1 where they multiply whole rows."""
-    if p.groups == 1 or p.pass_ == "wgrad" or is_in_halves(p):
+    if p.groups == 1 or p.pass_ == "wgrad" or p.block or is_in_halves(p):
         return 1
     w, (read, made) = widths(p.dtype), of_a_group(p)
     found = w.row // read if read in (w.deep, 2 * w.deep) else 1
@@ -189,10 +236,29 @@ def is_in_halves(p: Convolution) -> bool:
 
 def by_pixels(p: Kind) -> Kind:
     """A problem whose results see the pixel in their own place alone, as one of images of a pixel
-    each, so that a tile may have any number of those that lie side by side; others themselves."""
+    each, so that a tile may have any number of those that lie side by side; where channels lie in
+    blocks, as one of images of a row each. Others themselves."""
     if max(*p.kernel, *p.stride) > 1 or any(p.padding):
         return p
+    if p.block:
+        return p.resized((1, math.prod(p.image)))
     return p.resized([1] * len(p.image), batch=p.batch * math.prod(p.image))
+
+
+def as_brought(p: Convolution) -> Convolution:
+    """A problem whose result has channels last and whose image lies as boxes bring it, channels
+    last too or in blocks of :data:`BLOCK`; often itself. An image of integers that lies otherwise
+    is copied to blocks, whose channels are filled up, or to channels last where pixels of it are
+    copied again, to be brought together, or groups of it are."""
+    if p.channels_last or not p.is_quantized or p.rank != 2:
+        return p
+    last, blocks = p.replace(layout="NHWC", out_layout=""), f"NCHW{BLOCK}"
+    if p.layout == blocks:
+        return p.replace(out_layout="NHWC")
+    if p.layout == "NHWC" or p.groups > 1 or _folds(last):
+        return last
+    channels = -(-p.channels // BLOCK) * BLOCK
+    return p.replace(layout=blocks, out_layout="NHWC", channels=channels)
 
 
 @lru_cache(maxsize=256)
@@ -201,7 +267,11 @@ def in_boxes(p: Convolution) -> Convolution | None:
 
     In halves it has twice the channels of a tap, those of either half beside one another.
     """
-    p = by_pixels(p)
+    p = by_pixels(as_brought(p))
+    if p.block:
+        own, made = of_a_group(p)
+        whole = widths(p.dtype).filled(own) == own and made % _EIGHT == 0
+        return p if p.groups == 1 or whole else None
     if is_in_halves(p):
         found = in_boxes(p.replace(precision="tf32"))
         if found is None or found.pass_ == "wgrad":
@@ -256,14 +326,14 @@ class Boxed:
 
 
 def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
-    """The operands of a problem of ``batch`` images as boxes bring them; ``first`` and ``second``
-    are anything that is read by the indices of the problem's."""
+    """The operands of a problem of ``batch`` images, :func:`as_brought`, as boxes bring them;
+    ``first`` and ``second`` are anything that is read by the indices of the problem's."""
     made = in_boxes(p)
     assert made is not None
     if is_in_halves(p):
         return _in_halves(made, boxed(p.replace(precision="tf32"), first, second, batch), batch)
     own, joined, gone = p.channels // p.groups, _joined(p), len(p.image) - p.rank
-    if made == p and (not is_phased(p) or is_turned(p)):
+    if made == by_pixels(p) and (not is_phased(p) or is_turned(p)):
         return Boxed(p, first, second)
     folds = _folds(p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined))
 

@@ -15,6 +15,7 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import (
+    BLOCK,
     ROW,
     all_phases,
     is_phased,
@@ -32,9 +33,10 @@ WHOLE = 256
 
 class Windows:
     """What results see: a ``tensor`` (batch, place in the image, taps, channel), with the group
-    first where there are several, but those of slices. With ``steps``, the distances of results and
-    of taps, boxes are whole: (part, batch, place, channel), behind the group. What is seen of
-    them through each tap, as without, is a stage where it is ``staged``."""
+    first where there are several, but those of slices; where channels lie in blocks, with that of
+    the block behind the group. With ``steps``, the distances of results and of taps, boxes are
+    whole: (part, batch, place, channel), behind the group. What is seen of them through each tap,
+    as without, is a stage where it is ``staged``."""
 
     def __init__(
         self, p: Convolution, window: Callable[..., Any], results: Sequence[Any],
@@ -44,7 +46,8 @@ class Windows:
         self.problem = p
         self.steps: tuple[Sequence[int], Sequence[int]] | None = steps
         self.apart = p.groups > 1 and sliced(p) == 1
-        self.row = row = sliced(p) * widths(p.dtype).step(filled)
+        self.blocked = bool(p.block)
+        self.row = row = p.block or sliced(p) * widths(p.dtype).step(filled)
         groups = [p.groups] if self.apart else []
         deep = filled if self.apart or p.groups == 1 else up(filled * p.groups, row)
         batch, *extents = (up(e, WHOLE) for e in results)
@@ -65,14 +68,20 @@ class Windows:
                 return window(n, place, corner, c)
             return window(n, corner, corner, c, place)
 
+        def by_blocks(*at: Any) -> Any:
+            *group, part, n, y, x, r, s, c = at
+            return window(n, (y, x), (r, s), channel(group, part * row + c))
+
         shape = [*groups, batch, *extents, *taps, deep]
+        if self.blocked:
+            shape = [*groups, deep // row, *shape[len(groups) : -1], row]
         if steps is not None:
             extents = [
                 (e - 1) * step + (t - 1) * apart + 1
                 for e, t, step, apart in zip(extents, taps, *(self.steps or steps), strict=True)
             ]
             shape = [*groups, deep // row, batch, *extents, row]
-        element = by_taps if steps is None else by_parts
+        element = by_parts if steps is not None else by_blocks if self.blocked else by_taps
         self.tensor: Tensor = te.compute(shape, element, name="Seen")
         self.staged: Tensor | None = None
         if staged:
@@ -95,6 +104,8 @@ class Windows:
         group = [f // made] if self.apart else []
         if self.problem.groups > 1 and not self.apart:
             c = f // made * read + c
+        if self.steps is None and self.blocked:
+            return self.tensor[(*group, c // self.row, n, *place, *taps, c % self.row)]
         at = (*group, n, *place, *taps, c)
         if self.staged is not None:
             return self.staged[at]
@@ -105,13 +116,15 @@ class Taps:
     """A filter by taps: a ``tensor`` (channel, taps, what is summed), behind the phase where there
     are some; where it is ``turned``, (part, what is summed, taps, channel), channels of a row last.
     Where boxes are ``whole``, (taps, part, channel, what is summed of it), or turned (taps, part,
-    part of channels, what is summed of it, channel); all of them behind the phase."""
+    part of channels, what is summed of it, channel); all of them behind the phase. Of channels in
+    a ``block`` that is a part, which comes first where boxes are not whole."""
 
     def __init__(
         self, element: Callable[..., Any], wide: int, filled: int, taps: Sequence[int], kind: str,
-        *, turned: bool = False, whole: bool = False, number: int | None = None,
+        *, turned: bool = False, whole: bool = False, number: int | None = None, block: int = 0,
     ) -> None:  # fmt: skip
-        self.turned, self.whole, self.step = turned, whole, widths(kind).step(filled)
+        self.turned, self.whole, self.step = turned, whole, block or widths(kind).step(filled)
+        self.blocked = bool(block)
         step, channels = self.step, up(wide, WHOLE) + WHOLE
         phase = [] if number is None else [up(number, WHOLE)]
         lead = len(phase)
@@ -139,6 +152,12 @@ class Taps:
                 return element(f, part * step + c, first[lead:], *first[:lead])
 
             self.tensor = te.compute([*phase, *taps, parts, channels, step], part_of, name="Taps")
+        elif block:
+
+            def of_block(part: Any, f: Any, r: Any, s: Any, c: Any) -> Any:
+                return element(f, part * step + c, (r, s))
+
+            self.tensor = te.compute([parts, channels, *taps, step], of_block, name="Taps")
         else:
 
             def of_all(*at: Any) -> Any:
@@ -156,17 +175,19 @@ class Taps:
             return self.tensor[(*phase, *taps, part, f, c)]
         if self.turned:
             return self.tensor[(*phase, f // ROW, c, *taps, f % ROW)]
+        if self.blocked:
+            return self.tensor[(c // self.step, f, *taps, c % self.step)]
         return self.tensor[(*phase, f, *taps, c)]
 
 
 class Added:
     """What an epilogue reads for each element of a result with channels last, by rows of shared
-    memory: a ``tensor`` (part, ..., channel), whose parts have as many channels as a row. It is
-    read by the indices of the result's."""
+    memory: a ``tensor`` (part, ..., channel), whose parts have as many channels as a row, or as a
+    ``block`` of those of memory. It is read by the indices of the result's."""
 
-    def __init__(self, given: Tensor) -> None:
+    def __init__(self, given: Tensor, block: int = 0) -> None:
         *outer, wide = given.shape
-        self.row = row = widths(str(given.dtype)).row
+        self.row = row = block or widths(str(given.dtype)).row
 
         def element(part: Any, *at: Any) -> Any:
             c = part * row + at[-1]
@@ -180,13 +201,15 @@ class Added:
         return self.tensor[(c // self.row, *at, c % self.row)]
 
     @staticmethod
-    def of(p: Any, inputs: dict[str, Tensor]) -> dict[str, Added]:
-        """Those that an epilogue reads, by name; none where TMA has no map of them."""
+    def of(p: Any, inputs: dict[str, Tensor], layout: str = "") -> dict[str, Added]:
+        """Those that an epilogue reads, by name, which lie in that ``layout`` if not with channels
+        last; none where TMA has no map of them."""
         names = [name for step in p.epilogue for name, shape in step.tensors if shape == "output"]
         found = {name: inputs[name] for name in names}
+        block, last = Images(layout).block, Images(layout).last or not layout
         return {
-            name: Added(x) for name, x in found.items()
-            if int(x.shape[-1]) % widths(str(x.dtype)).chunk == 0
+            name: Added(x, block) for name, x in found.items()
+            if int(x.shape[-1]) % widths(str(x.dtype)).chunk == 0 and (last or block == BLOCK)
         }  # fmt: skip
 
 
@@ -222,6 +245,8 @@ def window_of(
             for o, t, further, s, d, low in zip(result, tap, more, *steps, strict=True)
         ]
         inside = [n < batch, c < channels]
+        if p.block:  # as the image has them
+            inside[1] = c // p.block < channels // p.block
         inside += [x for i, e in zip(places, extents, strict=True) for x in (i >= 0, i < e)]
         read = image[images.order(n, c, places[len(places) - p.rank :])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))

@@ -18,17 +18,28 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.declare import IMAGES, Declaration, finished, finished_by_channel, placeholders
+from tilewright.topi.declare import (
+    IMAGES,
+    Declaration,
+    finished,
+    finished_by_channel,
+    placeholders,
+    relaid,
+)
 from tilewright.topi.nn.box_copies import (
     ROW,
     Boxed,
     Phases,
     all_phases,
+    as_brought,
     boxed,
     by_pixels,
+    copies_filter,
+    filter_last,
     in_boxes,
     is_in_halves,
     is_phased,
+    laid,
     of_a_group,
     parted,
     sliced,
@@ -55,10 +66,11 @@ class BoxSums:
     are its factors; ``left`` has the group first where there are several, but where a row holds the
     channels of ``slices`` groups, all of which a tile multiplies. Where boxes are ``whole``, taps
     read parts of them. Where ``right`` is ``turned``, channels of the result lie side by side in
-    it, a row of them last, which of a gradient by the filter is so of both factors. ``pixels`` are
-    images, and extents in them, of a box of that gradient. Where boxes are of ``windows``, results
-    are images of a pixel each. ``seen`` is what results see through each tap, where that is a
-    stage.
+    it, a row of them last, which of a gradient by the filter is so of both factors. Where channels
+    of a factor lie in blocks, whose size ``blocks`` has, it has those of one last, and its number
+    first. ``pixels`` are images, and extents in them, of a box of that gradient. Where boxes are of
+    ``windows``, results are images of a pixel each. ``seen`` is what results see through each tap,
+    where that is a stage.
     """
 
     total: Tensor
@@ -69,6 +81,7 @@ class BoxSums:
     whole: bool = False
     pixels: tuple[int, ...] = (1, 1, 1)
     windows: bool = False
+    blocks: tuple[int, int] = (0, 0)
     seen: Tensor | None = None
 
 
@@ -81,7 +94,8 @@ class BoxDeclaration(Declaration):
     result; ``alone`` says along which dimensions one phase of it is summed. A gradient by the
     filter is ``placed`` where its elements lie elsewhere in the sums. ``added`` is what an epilogue
     reads for each result, as :class:`~tilewright.topi.nn.box_factors.Added`. Where results see the
-    pixel in their place alone, ``by_pixels`` are all of them as images of one pixel each.
+    pixel in their place alone, or lie otherwise than with channels last, ``by_pixels`` are all of
+    them with channels last, as images of one pixel each, or of one row.
     """
 
     boxes: BoxSums
@@ -104,7 +118,17 @@ class BoxDeclaration(Declaration):
     @property
     def numbered(self) -> bool:
         """Whether a tile has results by their number among all, not a box of them."""
-        return self.by_pixels is not None or self.boxes.windows
+        if self.by_pixels is None:
+            return self.boxes.windows
+        return all(int(e) == 1 for e in self.by_pixels.shape[1:-1])
+
+    @property
+    def in_rows(self) -> bool:
+        """Whether a tile has results by their number among those of an image."""
+        if self.by_pixels is None or self.numbered:
+            return False
+        _, _, space = Images(self.problem.result_layout).extents(self.output.shape)
+        return [int(e) for e in self.by_pixels.shape[1:-1]] != [int(e) for e in space]
 
     @property
     def space(self) -> int:
@@ -123,69 +147,129 @@ class BoxDeclaration(Declaration):
 def declare_boxes(
     p: Convolution, given: Any = None, whole: bool = False, staged: bool = False
 ) -> BoxDeclaration:
-    """The program of a problem with channels last; ``given`` as in
-    :func:`~tilewright.topi.declare.declare`. Images are read ``whole``, or by taps; what results
-    see of whole ones is a stage where it is ``staged``."""
-    inputs = placeholders(p, given)
-    pixels = by_pixels(p)
+    """The program of a problem; ``given`` as in :func:`~tilewright.topi.declare.declare`. Images
+    are read ``whole``, or by taps; what results see of whole ones is a stage where it is
+    ``staged``."""
+    inputs, brought = placeholders(p, given), as_brought(p)
+    pixels = by_pixels(brought)
     if pixels == p:
         return _declare(p, inputs, whole, staged)
-    views = {name: _by_pixels(x) if name in IMAGES else x for name, x in inputs.items()}
-    d = _declare(pixels, views, whole, staged)
+    views = laid = _views(p, brought, inputs)
+    if pixels != brought:
+        views = views | {
+            name: _by_pixels(
+                x, brought.result_layout if name == "residual" else brought.layout,
+                bool(brought.block),
+            )
+            for name, x in views.items() if name in IMAGES
+        }  # fmt: skip
+    layout = p.result_layout
+    if p.is_relaid and pixels != brought and not brought.block:
+        layout = "NCHW"  # pixels of several images are no box of what is added, either
+    if p.layout == brought.layout and not whole and copies_filter(p):
+        views = views | {"filter": filter_last(p, inputs["filter"])}
+        laid = views
+    d = _copied(p, brought, inputs, laid, _declare(pixels, views, whole, staged, layout))
     return replace(d, problem=p, inputs=inputs) if p.pass_ == "wgrad" else _gathered(p, inputs, d)
+
+
+def _copied(
+    p: Convolution, brought: Convolution, inputs: dict[str, Tensor], laid: dict[str, Tensor],
+    d: BoxDeclaration,
+) -> BoxDeclaration:  # fmt: skip
+    """A declaration whose operands are copied where they lie otherwise, but those that are copied
+    again, as a filter is of groups that are joined."""
+    made = in_boxes(p)
+    if made is None or made.channels != brought.channels:
+        return d
+    names = [] if p.layout == brought.layout else ["data"]
+    if not d.copies and laid["filter"] is not inputs["filter"]:
+        names.append("filter")
+    return replace(d, copies=(*(laid[name] for name in names), *d.copies))
+
+
+def _views(p: Convolution, brought: Convolution, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs of a problem as they lie in that which is brought."""
+    views, last = dict(inputs), Images(brought.result_layout)
+    if "residual" in inputs and p.result_layout != brought.result_layout:
+        views["residual"] = relaid(
+            inputs["residual"], Images(p.result_layout), last, "residual.last"
+        )
+    if p.layout != brought.layout:
+        image, filter = inputs["data"], inputs["filter"]
+        views["data"], views["filter"] = laid(p, brought, image, filter, image.shape[0])
+    return views
 
 
 def declare_pixels(p: Convolution, given: Any = None) -> BoxDeclaration:
     """The same of a forward pass, or of a gradient by the input, where a tile has any results that
     follow one another, also from one row or image to the next; of a phase if there are some."""
-    inputs = placeholders(p, given)
-    first, second = (inputs[name] for name in OPERANDS[p.pass_])
-    batch, views = first.shape[0], dict(inputs)
+    inputs, brought = placeholders(p, given), as_brought(p)
+    if by_pixels(brought) != brought and not brought.block:
+        return declare_boxes(p, given)  # whose images have a pixel each
+    views = laid = _views(p, brought, inputs)
+    first, second = (views[name] for name in OPERANDS[p.pass_])
+    batch = first.shape[0]
     if "residual" in inputs:
-        views["residual"] = _by_pixels(inputs["residual"])
-    b = boxed(p, first, second, batch)
+        residual = _by_pixels(views["residual"], brought.result_layout)
+        views = views | {"residual": residual}
+    b = boxed(brought, first, second, batch)
     if is_phased(p):
         return _phases(p, inputs, b, whole=False, pixels=True)
     sums = _images(b.problem, b.first, b.second, batch, whole=False, pixels=True)
     total, gone = sums.total, [0] * (len(p.image) - p.rank)
-    result = Images(p.layout).compute(
+    result = Images(brought.result_layout).compute(
         total.shape[0], p.result_channels, [1] * p.rank,
         lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
     )  # fmt: skip
-    return _gathered(p, inputs, declared_with_epilogue(p, views, result, sums, b))
+    d = declared_with_epilogue(brought, views, result, sums, b, p.result_layout)
+    return _gathered(p, inputs, _copied(p, brought, inputs, laid, d))
 
 
 def _gathered(p: Convolution, inputs: dict[str, Tensor], d: BoxDeclaration) -> BoxDeclaration:
-    """The declaration of a problem from that of its results as images of a pixel each."""
-    (batch, *_), (_, *space, _) = next(iter(inputs.values())).shape, p.result.shape
+    """The declaration of a problem from that of its results with channels last: as they are, or in
+    images of a row or of a pixel each."""
+    images, batch = Images(p.result_layout), next(iter(inputs.values())).shape[0]
+    space = [int(e) for e in images.extents(p.result.shape)[2]]
+    made = [int(e) for e in d.output.shape[1:-1]]
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
+        if made == space:
+            return d.output[(n, *at, c)]
+        pixel = 0 if made[-1] > 1 else n
         for i, extent in zip(at, space, strict=True):
-            n = n * extent + i
-        return d.output[(n, *([0] * len(at)), c)]
+            pixel = pixel * extent + i
+        if made[-1] > 1:
+            return d.output[(n, *([0] * (len(made) - 1)), pixel, c)]
+        return d.output[(pixel, *([0] * len(made)), c)]
 
-    output = Images(p.layout).compute(batch, p.result_channels, space, element, "ByPixels")
+    output = images.compute(batch, p.result_channels, space, element, "ByPixels")
     return replace(d, problem=p, inputs=inputs, output=output, by_pixels=d.output)
 
 
-def _by_pixels(images: Tensor) -> Tensor:
-    """Images with channels last as ones of a pixel each."""
-    batch, *space, channels = images.shape
+def _by_pixels(x: Tensor, layout: str, rows: bool = False) -> Tensor:
+    """Images as ones of a pixel each, or of a row."""
+    images = Images(layout)
+    batch, channels, space = images.extents(x.shape)
+    count = math.prod(space)
 
-    def pixel(n: Any, *at: Any) -> Any:
-        found = []
-        for extent in reversed(space):
-            found.append(n % extent)
-            n = n // extent
-        return images[(n, *reversed(found), at[-1])]
+    def pixel(n: Any, c: Any, at: list[Any]) -> Any:
+        found, i = list[Any](), at[-1] if rows else n
+        for extent in reversed(space[1:] if rows else space):
+            found.append(i % extent)
+            i = i // extent
+        if rows:
+            return x[images.order(n, c, [i, *reversed(found)])]
+        return x[images.order(i, c, found[::-1])]
 
-    shape = (batch * math.prod(space), *([1] * len(space)), channels)
-    view: Tensor = te.compute(shape, pixel, name=f"{images.name}.pixels")
-    return view
+    one = [1] * (len(space) - 1)
+    if rows:
+        return images.compute(batch, channels, [*one, count], pixel, f"{x.name}.pixels")
+    return images.compute(batch * count, channels, [*one, 1], pixel, f"{x.name}.pixels")
 
 
 def _declare(
-    p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool
+    p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool, layout: str = ""
 ) -> BoxDeclaration:
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
     b = boxed(p, first, second, first.shape[0])
@@ -201,11 +285,11 @@ def _declare(
                 p.filter_shape, lambda m, *at: total[place(m, *gone, *at)], name="ConvWgrad"
             )
         return declared(p, inputs, finished(p, result, inputs), sums, (), b)
-    result = Images(p.layout).compute(
+    result = Images(p.result_layout).compute(
         first.shape[0], p.result_channels, Convolved(p).result[len(gone) :],
         lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
     )  # fmt: skip
-    return declared_with_epilogue(p, inputs, result, sums, b)
+    return declared_with_epilogue(p, inputs, result, sums, b, layout)
 
 
 def declare_whole_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
@@ -230,10 +314,11 @@ def declared(
 
 
 def declared_with_epilogue(
-    p: Any, inputs: dict[str, Tensor], result: Tensor, sums: BoxSums, b: Boxed
+    p: Any, inputs: dict[str, Tensor], result: Tensor, sums: BoxSums, b: Boxed, layout: str = ""
 ) -> BoxDeclaration:
-    """The same, of results with channels last, whose epilogue is not computed yet."""
-    added = Added.of(p, inputs)
+    """The same, of results with channels last, whose epilogue is not computed yet; what is added to
+    them lies in that ``layout``, if not so."""
+    added = Added.of(p, inputs, layout)
     output, numbers = finished_by_channel(p, result, {**inputs, **added})
     found = declared(p, inputs, output, sums, numbers, b)
     return replace(found, added=tuple(x.tensor for x in added.values()))
@@ -267,12 +352,18 @@ def _images(
     taps = _axes(w.kernel)
     part, rc, left_c, right_c = _channels(p, filled)
 
+    # A filter may be copied with channels last, whatever the image.
+    block = p.block if p.block and len(filter.shape) == p.rank + 3 else 0
+    place = p.filter_place if block == p.block else p.replace(layout="NHWC").filter_place
+
     def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
-        read = filter[p.filter_place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])]
+        read = filter[place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
 
-    right = Taps(tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole)
+    right = Taps(
+        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, block=block
+    )  # fmt: skip
 
     def element(*at: Any) -> Any:
         *result, f = at
@@ -283,7 +374,7 @@ def _images(
     total = te.compute((*results, wide), element, name="Sums")
     return BoxSums(
         total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels,
-        seen=seen.staged,
+        blocks=(p.block, block), seen=seen.staged,
     )  # fmt: skip
 
 

@@ -97,6 +97,22 @@ class FlatWindows(Convolved):
             return own
         return max(n for n in range(1, min(own, self.exact) + 1) if own % n == 0)
 
+    def reads_image(self, across: bool) -> bool:
+        """Whether windows are read of the image as it lies: single pixels, of which no vector
+        reads several, in the type of the factors."""
+        p = self.problem
+        seen = zip(self.result, self.stride, self.image, strict=True)
+        plain = across and bool(p.channels_last) and p.dtype == self.factors
+        single = set(self.kernel) == {1} and not any(self.before)
+        return plain and single and all((r - 1) * s < e for r, s, e in seen)
+
+    def joins(self, across: bool) -> bool:
+        """Whether the taps of a row are summed together with the channels, of which there are few:
+        numbers that lie side by side."""
+        p, taps = self.problem, self.kernel[-1]
+        few = self.filters[1] < _LANES and p.groups == 1 and not p.is_quantized
+        return across and bool(p.channels_last) and few and taps > 1 and self.dilation[-1] == 1
+
     def packs(self, across: bool) -> bool:
         """Whether the filter is copied into the order in which it is read."""
         return across or self.problem.dtype != self.problem.accumulate or set(self.phases) != {1}
@@ -133,6 +149,16 @@ class FlatWindows(Convolved):
             )
         ]  # fmt: skip
         return (seen[0] + 1, *seen[1:])
+
+    def extents(self, across: bool) -> tuple[int, ...]:
+        """Planes, where there are some, rows and columns that are stored: of a phase where vectors
+        lie along pixels, and where they lie across channels all that windows see, with what those
+        of one more row of results do."""
+        if not across:
+            return self.stored
+        each = zip(self.result, self.stride, self.kernel, self.dilation, strict=True)
+        first, *rest = ((r - 1) * s + (k - 1) * d + 1 for r, s, k, d in each)
+        return (first + self.stride[0], *rest)
 
     @cached_property
     def results(self) -> int:
@@ -171,16 +197,17 @@ class FlatDeclaration(Declared):
 
     ``sum`` is (batch, group, channel, pixel), or where vectors lie ``across`` channels (batch,
     group, pixel, channel). ``padded`` is the image, a row of ``row_stride`` pixels behind the
-    other, in the type of sums; ``packed`` the filter in the order and the type in which it is read,
-    None where it lies so. Of a gradient with strides, channels are those of all ``phases``, of one
-    channel of the result side by side. ``partial`` are sums of integers, as floats, of so few
-    products that they are exact, each with the indices of what is left to sum behind those of
-    ``sum``; None where all are.
+    other, or of as many numbers where taps are joined, in the type of sums, None where the image is
+    read as it lies; ``packed`` the filter in the order and the type in which it is read, None where
+    it lies so. Of a gradient with strides, channels are those of all ``phases``, of one channel of
+    the result side by side. ``partial`` are sums of integers, as floats, of so few products that
+    they are exact, each with the indices of what is left to sum behind those of ``sum``; None where
+    all are.
     """
 
     problem: Convolution
     sum: Tensor
-    padded: Tensor
+    padded: Tensor | None
     packed: Tensor | None
     across: bool
     row_stride: int
@@ -204,30 +231,42 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
     inputs = placeholders(p, given)
     image, filter = (inputs[name] for name in OPERANDS[p.pass_])
     per, own = w.filters
-    stored = _stored(w, image, across)
+    stored = None if w.reads_image(across) else _stored(w, image, across)
     packed = _packed(w, filter, across) if w.packs(across) else None
-    once = w.channels_at_once
+    joins, once = w.joins(across), w.channels_at_once
+    kernel, once = (w.kernel[:-1], w.kernel[-1] * own) if joins else (w.kernel, once)
     letters = "dhw"[3 - len(w.kernel) :]
-    taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, letters, strict=True)]
-    inner, outer = te.reduce_axis((0, once), "rc"), te.reduce_axis((0, own // once), "ro")
+    taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(kernel, letters, strict=False)]
+    inner, outer = te.reduce_axis((0, once), "rc"), te.reduce_axis((0, own // once or 1), "ro")
     split = [outer] if once < own else []
     # What is next in memory is read next.
     last = across or p.channels_last or p.is_quantized
     order = [*taps, *split, inner] if last else [inner, *taps]
-    sizes = [*w.kernel, *[own // once][: len(split)], once]
+    sizes = [*kernel, *[own // once][: len(split)], once]
     together = order[-_exact(sizes, w.exact) :] if p.is_quantized else order
     rest = order[: len(order) - len(together)]
 
-    def element(n: Any, g: Any, f: Any, q: Any, at: Mapping[Any, Any]) -> Any:
+    def read(n: Any, g: Any, q: Any, tap: Sequence[Any], rc: Any) -> Any:
+        """What a tap and a channel that is read, or the number of both, multiply for a result."""
+        c = g * own + rc
+        if not across:
+            shifts = [(t * d, s) for t, d, s in zip(tap, w.dilation, w.stride, strict=True)]
+            phase = [x % s for x, s in shifts]
+            assert stored is not None
+            return stored[(n, c, *phase, q + w.flat([x // s for x, s in shifts]))]
+        each = zip(placed(q, w.result), w.stride, [*tap, 0], w.dilation, strict=False)
+        at = [r * s + t * d for r, s, t, d in each]
+        if stored is None:
+            return image[images.order(n, c, at[-p.rank :])]
+        place = numbered(at, w.extents(True))
+        return stored[n, place * own + rc] if joins else stored[n, place, c]
+
+    def element(n: Any, g: Any, f: Any, q: Any, given: Mapping[Any, Any]) -> Any:
         """The sum of what is summed together, of indices of the rest."""
-        tap = [at.get(t, t) for t in taps]
-        rc = at.get(outer, outer) * once + inner if split else inner
-        shifts = [(t * d, s) for t, d, s in zip(tap, w.dilation, w.stride, strict=True)]
-        first = w.flat(placed(q, w.result)) if across else q
-        c, place = g * own + rc, first + w.flat([x // s for x, s in shifts])
-        phase = [x % s for x, s in shifts]
-        pixel = stored[(n, *phase, place, c) if across else (n, c, *phase, place)]
+        tap = [given.get(t, t) for t in taps]
+        rc = given.get(outer, outer) * once + inner if split else inner
         index = [*tap, rc] if across or p.channels_last else [rc, *tap]
+        pixel = read(n, g, q, tap, rc)
         if packed is None:
             weight = weight_of(w, filter, g, f, rc, tap)
         elif across:
@@ -239,7 +278,8 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
 
     batch, groups = image.shape[0], p.groups
     count = math.prod(w.result) if across else w.results
-    shape = (batch, groups, count, per) if across else (batch, groups, per, count)
+    filled = per if packed is None or not across else math.prod((packed.shape[1], packed.shape[-1]))
+    shape = (batch, groups, count, filled) if across else (batch, groups, per, count)
     names = [*("ngqf" if across else "ngfq"), *(f"o{k}" for k in range(len(rest)))]
 
     def summed(n: Any, g: Any, *more: Any) -> Any:
@@ -277,8 +317,9 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
     result = images.compute(batch, p.result_channels, space, gathered, "Conv")
     output = finished(p, result, inputs)
     return FlatDeclaration(
-        p, inputs, output, total, stored, packed, across, w.stored[-1], w.phases, partial
-    )
+        p, inputs, output, total, stored, packed, across,
+        w.extents(across)[-1] * (own if joins else 1), w.phases, partial,
+    )  # fmt: skip
 
 
 def _exact(extents: Sequence[int], most: int) -> int:
@@ -302,28 +343,33 @@ def weight_of(w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequ
 def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
     p, images = w.problem, Images(w.problem.layout)
     n, c, _ = images.meaning(image.shape)
+    extents = w.extents(across)
 
-    def element(b: Any, channel: Any, phase: Sequence[Any], q: Any) -> Any:
-        at = [
-            i * s + a - low
-            for i, s, a, low in zip(w.place(q), w.stride, phase, w.before, strict=True)
-        ]
+    def element(b: Any, channel: Any, at: Sequence[Any]) -> Any:
+        at = [i - low for i, low in zip(at, w.before, strict=True)]
         inside = [x for i, e in zip(at, w.image, strict=True) for x in (i >= 0, i < e)]
         read = image[images.order(b, channel, at[-p.rank :])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)).astype(w.factors)
 
-    shape = (*w.stride, math.prod(w.stored))
+    def of_phase(b: Any, channel: Any, *at: Any) -> Any:
+        each = zip(w.place(at[-1]), w.stride, at[:-1], strict=True)
+        return element(b, channel, [i * s + a for i, s, a in each])
+
     made: Tensor
-    names = _LETTERS[-len(w.stride) :]
-    if across:
+    if w.joins(across):
         made = te.compute(
-            (n, *shape, c), lambda b, *at: element(b, at[-1], at[:-2], at[-2]), name="Rows",
-            varargs_names=["b", *names, "q", "r"],
+            (n, math.prod(extents) * c), lambda b, m: element(b, m % c, placed(m // c, extents)),
+            name="Rows", varargs_names="bq",
+        )  # fmt: skip
+    elif across:
+        made = te.compute(
+            (n, math.prod(extents), c), lambda b, q, r: element(b, r, placed(q, extents)),
+            name="Rows", varargs_names="bqr",
         )  # fmt: skip
     else:
         made = te.compute(
-            (n, c, *shape), lambda b, r, *at: element(b, r, at[:-1], at[-1]), name="Rows",
-            varargs_names=["b", "r", *names, "q"],
+            (n, c, *w.stride, math.prod(extents)), of_phase, name="Rows",
+            varargs_names=["b", "r", *_LETTERS[-len(w.stride) :], "q"],
         )  # fmt: skip
     return made
 
@@ -338,11 +384,22 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
     made: Tensor
     if across:
         # What a vector reads in turn is together, so that it is on few pages.
-        wide = _LANES if per % _LANES == 0 else per
+        wide = _LANES if per > _LANES else per
+        whole = (*w.kernel, own)
+        if w.joins(across):
+            whole, names = (*w.kernel[:-1], w.kernel[-1] * own), names[:-1]
+
+        def panel(g: Any, v: Any, *at: Any) -> Any:
+            *taps, r, f = at
+            taps, r = ([*taps, r // own], r % own) if w.joins(across) else (taps, r)
+            f = v * wide + f
+            if per % wide == 0:
+                return element(g, f, r, *taps)
+            return te.if_then_else(f < per, element(g, f, r, *taps), te.const(0, kind))
+
         made = te.compute(
-            (groups, per // wide, *w.kernel, own, wide),
-            lambda g, v, *at: element(g, v * wide + at[-1], at[-2], *at[:-2]),
-            name="Packed", varargs_names=["g", "v", *names, "r", "f"],
+            (groups, -(-per // wide), *whole, wide), panel, name="Packed",
+            varargs_names=["g", "v", *names, "r", "f"],
         )  # fmt: skip
     elif w.problem.channels_last:
         made = te.compute(

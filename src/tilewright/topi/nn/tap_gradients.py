@@ -89,7 +89,9 @@ def declare_tap_gradient(p: Conv, tile: TapGradientTile, given: Any = None) -> T
     assert made is not None
     views = inputs
     if made.batch != p.batch:
-        views = {name: _by_pixels(x) if name in IMAGES else x for name, x in inputs.items()}
+        views = {
+            name: _by_pixels(x, p.layout) if name in IMAGES else x for name, x in inputs.items()
+        }
     x, dy = views["data"], views["grad"]
     thin, copies, seen = is_thin(made), tuple[Tensor, ...](), None
     if thin:

@@ -58,6 +58,8 @@ class Conv(Convolution):
         KH, KW, 4). Other filters lie as (channels, multiplier, KH, KW)
         in every layout where they are depthwise, else as (groups * multiplier, channels / groups,
         KH, KW), or with channels last too: as PyTorch has them in memory in either format.
+    out_layout : of integers in two dimensions how the result lies, and what the epilogue adds to
+        each of its elements, where that is another layout than ``layout``.
     epilogue : not in "wgrad".
 
     The other parameters are those of :class:`~tilewright.topi.problem.Problem`.
@@ -78,6 +80,7 @@ class Conv(Convolution):
     padding: tuple[int, int, int, int] = (0, 0, 0, 0)
     dilation: tuple[int, int] = (1, 1)
     layout: str = ""
+    out_layout: str = ""
 
     def check(self) -> None:
         """Values in one form; raises :class:`ProblemError` for what is no convolution."""
@@ -85,6 +88,7 @@ class Conv(Convolution):
         put("layout", self.layout or LAYOUTS[self.operator][0])
         blocked = tuple(BLOCKED) if self.is_quantized and self.rank == 2 else ()
         one_of("layout", self.layout, (*LAYOUTS[self.operator], *blocked))
+        self._check_out_layout((*LAYOUTS[self.operator], *blocked) if blocked else ())
         self.sizes("batch", "channels", "height", "width", "multiplier", "kernel_h", "kernel_w")
         self.sizes("groups", least=0)
         self._check_groups()
@@ -110,11 +114,33 @@ class Conv(Convolution):
 
     def _check_blocks(self) -> None:
         block, own = self.block, 0 if self.is_depthwise else self.channels // self.groups
-        if block and any(c % block for c in (self.channels, self.out_channels, own)):
+        made = BLOCKED.get(self.result_layout, 1)
+        if (block and any(c % block for c in (self.channels, own))) or self.out_channels % made:
+            layouts = f"{self.layout} has channels in blocks of {block}"
+            if self.is_relaid:
+                blocks = f"{block} and {made}" if block and made > 1 else f"{block or made}"
+                layouts = f"{self.layout} to {self.out_layout} has channels in blocks of {blocks}"
             raise ProblemError(
-                f"{self.layout} has channels in blocks of {block}, and {self.channels} to "
-                f"{self.out_channels} in {self.groups} groups are not: fill them up, or use NHWC"
+                f"{layouts}, and {self.channels} to {self.out_channels} in {self.groups} groups "
+                "are not: fill them up, or use NHWC"
             )
+
+    def _check_out_layout(self, known: tuple[str, ...]) -> None:
+        """That the result may lie so; it is said only where it is another layout."""
+        if self.out_layout and not known:
+            raise ProblemError(
+                f"out_layout {self.out_layout!r}: results of integers in two dimensions may lie "
+                f"in another layout than images, those of {self.operator} in {self.dtype} do not: "
+                "leave it out"
+            )
+        if self.out_layout:
+            one_of("out_layout", self.out_layout, known)
+        self.put("out_layout", self.out_layout if self.out_layout != self.layout else "")
+
+    @property
+    def result_layout(self) -> str:
+        """How the result lies, and what the epilogue adds to each of its elements."""
+        return self.out_layout or self.layout
 
     def _padding(self, given: Any) -> tuple[int, ...]:
         if not isinstance(given, str):
@@ -200,6 +226,8 @@ class Conv(Convolution):
         made = super().to_dict()
         if self.is_depthwise:
             del made["groups"]
+        if not self.out_layout:
+            del made["out_layout"]
         return made
 
     def to_short_dict(self) -> dict[str, Any]:
@@ -301,7 +329,7 @@ class Conv(Convolution):
             *(() if self.is_depthwise else (f"g{self.groups}",)), f"m{self.multiplier}",
             "k{}x{}".format(*self.kernel), "s{}x{}".format(*self.stride),
             "p{}.{}.{}.{}".format(*self.padding), "d{}x{}".format(*self.dilation),
-            self.layout,
+            self.layout, *((f"to_{self.out_layout}",) if self.out_layout else ()),
         ]  # fmt: skip
         return "-".join([*parts, *self.common_key()])
 
@@ -313,6 +341,7 @@ class Conv(Convolution):
             self.operator, self.pass_,
             f"{self.batch}x{self.channels}x{self.height}x{self.width}",
             f"{first}x{self.kernel_h}x{self.kernel_w}", self.dtype, self.layout.lower(),
+            *(f"to_{x.lower()}" for x in (self.out_layout, self.out_dtype) if x),
             "stride", *map(str, self.stride), "pad", *map(str, self.padding),
             "dilation", *map(str, self.dilation), *(step.name for step in self.epilogue),
         ]  # fmt: skip
@@ -341,6 +370,7 @@ class Conv(Convolution):
             (0.1, self.deterministic), (0.1, self.padding), (0.2, steps),
         )  # fmt: skip
         same: tuple[Any, ...] = (0 if self.is_depthwise else self.groups, self.pass_, last)
+        same += (self.layout, self.result_layout) if last is None else ()
         same += ("winograd",) if self.is_winograd else ()  # what is fast for others is not for it
         twin = (self.image, self.out_image, self.kernel, self.stride, self.dilation)
         return Traits(same, tuple(w * math.log2(x) for x, w in weighed), others, twin)

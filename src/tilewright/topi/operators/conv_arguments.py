@@ -40,7 +40,9 @@ def add_arguments(add: Any) -> None:
     )
     add("--dilation", metavar="N[,M]", help="(1)")
     add("--layout", default="", metavar="LAYOUT", help="NCHW (the default) or NHWC, NCW or "
-        "NWC, NCDHW or NDHWC; several with commas")  # fmt: skip
+        "NWC, NCDHW or NDHWC; of integers also NCHW4 or NCHW32; several with commas")  # fmt: skip
+    add("--out-layout", default="", metavar="LAYOUT", help="of results of integers in two "
+        "dimensions, where they lie in another one")  # fmt: skip
 
 
 def from_arguments(
@@ -85,8 +87,14 @@ def _of_shapes(
         if layout.strip() not in ("", *layouts(rank), *blocked):
             known = ", ".join((*layouts(rank), *blocked))
             raise ProblemError(f"unknown layout {layout.strip()!r}: use {known}")
+        if args.out_layout and rank != 2:
+            raise ProblemError(
+                f"--out-layout {args.out_layout}: results of {name} lie as its images do: leave it "
+                "out"
+            )
+        more = {"out_layout": args.out_layout.strip()} if args.out_layout else {}
         yield cls.parse(
             data, weight, groups, padding=numbers(args.padding or "0"),
             stride=numbers(args.stride or "1"), dilation=numbers(args.dilation or "1"),
-            layout=layout.strip(), **common,
+            layout=layout.strip(), **more, **common,
         )  # fmt: skip

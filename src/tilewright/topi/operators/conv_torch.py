@@ -38,7 +38,7 @@ def torch_convolution(p: Convolution, torch: Any) -> Callable[..., Any]:
     def steps(y: Any, tensors: tuple[Any, ...], done: int = 0) -> Any:
         rest = list(tensors)
         for step in p.epilogue[done:]:
-            y = apply(torch, step, y, [rest.pop(0) for _ in step.tensors], dtype=p.dtype)
+            y = apply(torch, step, y, [rest.pop(0) for _ in step.tensors], dtype=p.result_dtype)
         return y
 
     def forward(x: Any, weight: Any, *more: Any) -> Any:
@@ -80,7 +80,7 @@ def apply(
     torch: Any, step: Step, y: Any, tensors: list[Any], last: bool = False, dtype: str = ""
 ) -> Any:
     """One step of an epilogue in PyTorch's operators; channels are the last dimension where
-    ``last``, else the second. ``dtype`` is the type of images, which a step may round to."""
+    ``last``, else the second. ``dtype`` is the type of the result, which a step may round to."""
     F, name, values = torch.nn.functional, step.name, step.values
     if name == "residual":
         return y + tensors[0]

@@ -166,18 +166,30 @@ class Convolution(Problem):
         """The same, as ``image`` has them."""
         return self.out_extents
 
-    def in_layout(self, channels: int, image: Sequence[int]) -> tuple[int, ...]:
-        """The shape of a batch of images, dimensions in the order of the layout."""
-        if self.channels_last:
+    def in_layout(self, channels: int, image: Sequence[int], layout: str = "") -> tuple[int, ...]:
+        """The shape of a batch of images, dimensions in the order of a layout, by default that of
+        x."""
+        layout = layout or self.layout
+        if layout.endswith("C"):
             return (self.batch, *image, channels)
-        if self.block:
-            return (self.batch, channels // self.block, *image, self.block)
+        if block := BLOCKED.get(layout, 0):
+            return (self.batch, channels // block, *image, block)
         return (self.batch, channels, *image)
 
     @property
     def block(self) -> int:
-        """Channels that lie next to one another, in blocks; 0 where they do not."""
+        """Channels of x that lie next to one another, in blocks; 0 where they do not."""
         return BLOCKED.get(self.layout, 0)
+
+    @property
+    def result_layout(self) -> str:
+        """How the result lies, and what the epilogue adds to each of its elements."""
+        return self.layout
+
+    @property
+    def is_relaid(self) -> bool:
+        """Whether the result lies in another layout than x."""
+        return self.result_layout != self.layout
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -186,8 +198,8 @@ class Convolution(Problem):
 
     @property
     def output_shape(self) -> tuple[int, ...]:
-        """The shape of y and dy, in the order of the layout."""
-        return self.in_layout(self.out_channels, self.out_extents)
+        """The shape of y and dy, in the order of their layout."""
+        return self.in_layout(self.out_channels, self.out_extents, self.result_layout)
 
     @property
     def filter_shape(self) -> tuple[int, ...]:
@@ -202,7 +214,7 @@ class Convolution(Problem):
         """Where such a filter has a tap, by its channels of y and of x."""
         if self.block:
             return (m, c // self.block, *taps, c % self.block)
-        return (m, *taps, c) if self.channels_last else (m, c, *taps)
+        return (m, *taps, c) if self.layout.endswith("C") else (m, c, *taps)
 
     @property
     def result_shape(self) -> tuple[int, ...]:
@@ -261,8 +273,9 @@ class Convolution(Problem):
 
     @property
     def channels_last(self) -> bool | None:
-        """Whether channels lie next to one another; None where they do in blocks."""
-        return None if self.block else self.layout.endswith("C")
+        """Whether channels lie next to one another; None where they do in blocks, or those of the
+        result lie otherwise."""
+        return None if self.block or self.is_relaid else self.layout.endswith("C")
 
     @property
     def most_batch(self) -> int:
@@ -304,11 +317,11 @@ class Convolution(Problem):
 
     def torch_function(self, torch: Any) -> Callable[..., Any] | None:
         """``F.conv2d`` and its siblings, or a gradient of one, and the epilogue."""
-        return None if self.block else torch_convolution(self, torch)
+        return None if self.block or self.is_relaid else torch_convolution(self, torch)
 
     def plain(self) -> Self:
         """The same problem, channels first."""
-        return self.replace(layout="")
+        return self.replace(layout="", **({"out_layout": ""} if self.is_relaid else {}))
 
     def permutation(self, name: str) -> tuple[int, ...] | None:
         """Of images and filters in channels-last layouts."""
@@ -318,12 +331,16 @@ class Convolution(Problem):
 
     def lay(self, name: str, values: Any) -> Any:
         """See :meth:`~tilewright.topi.problem.Problem.lay`; blocks are put innermost."""
+        layout = self.result_layout if name in ("result", "residual") else self.layout
+        block = BLOCKED.get(layout, 0)
         whole = self.inputs()[name].shape if name != "result" else self.result.shape
-        if not self.block or len(whole) < 5:  # a filter that is depthwise has no blocks
-            return super().lay(name, values)
-        n, c, *space = values.shape
-        blocks = values.reshape(n, c // self.block, self.block, *space)
-        return blocks.transpose(0, 1, *range(3, blocks.ndim), 2)
+        if block and len(whole) == 5:  # a filter that is depthwise has no blocks
+            n, c, *space = values.shape
+            blocks = values.reshape(n, c // block, block, *space)
+            return blocks.transpose(0, 1, *range(3, blocks.ndim), 2)
+        if self.is_relaid and layout.endswith("C") and len(whole) == self.rank + 2:
+            return values.transpose(0, *range(2, self.rank + 2), 1)
+        return super().lay(name, values)
 
     def excerpt(
         self, arrays: Mapping[str, Any], result: Any
@@ -352,7 +369,7 @@ class Convolution(Problem):
             "shape": "x".join(map(str, (self.batch, self.channels, *self.image_extents))),
             "kernel": "x".join(str(d.taps) for d in self.dims),
             "stride": _short([d.stride for d in self.dims]),
-            "layout": self.layout,
+            "layout": self.layout + f" to {self.result_layout}" * self.is_relaid,
         }
 
     def __str__(self) -> str:
@@ -367,7 +384,7 @@ class Convolution(Problem):
         else:
             text += f" to {self.out_channels}"
             text += f" in {self.groups} groups" if self.groups > 1 else ""
-        text += f" {self.dtype} {self.layout}"
+        text += f" {self.dtype} {self.layout}" + f" to {self.result_layout}" * self.is_relaid
         return text + self.common_text()
 
 

@@ -155,6 +155,11 @@ class Gemm(Problem):
         """How the epilogue sees C: columns are channels."""
         return "NWC" if self.batch > 1 else "NC"
 
+    @property
+    def result_layout(self) -> str:
+        """The same."""
+        return self.layout
+
     # -- in PyTorch's words --------------------------------------------------------------------
 
     def torch_function(self, torch: Any) -> Callable[..., Any]:
@@ -172,7 +177,7 @@ class Gemm(Problem):
             rest = list(more)
             for step in self.epilogue:
                 read = [rest.pop(0) for _ in step.tensors]
-                y = apply(torch, step, y, read, last=True, dtype=self.dtype)
+                y = apply(torch, step, y, read, last=True, dtype=self.result_dtype)
             return y.to(getattr(torch, self.out_dtype)) if self.out_dtype else y
 
         def dgrad(c: Any, b: Any) -> Any:

@@ -41,12 +41,12 @@ def multiply(
         columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
     sums.reorder(at, *parts, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
     sums.unroll(*parts)
-    row = step * 128 // w.row
+    row, taps = (128 * (block or step) // w.row for block in d.boxes.blocks)
     kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
     sums.tensorize(
         outer[0],
         wgmma(own_columns, kind, left="k", right="j" if turned else "k",
-              swizzles=(slices * row, 2 * ROW if turned else row)),
+              swizzles=(slices * row, 2 * ROW if turned else taps)),
     )  # fmt: skip
 
 
@@ -62,9 +62,9 @@ def _multiply_turned(
     rows = sums.split(f, factor=8)
     sums.reorder(at, part, *rows, *outer, *inner, *sums.split(k, factor=w.chunk))
     sums.unroll(part)
-    row = step * 128 // w.row
+    row, taps = (128 * (block or step) // w.row for block in d.boxes.blocks)
     kind = "tf32" if d.problem.dtype == "float32" else d.problem.dtype
-    left, swizzle = ("i", 2 * ROW) if d.boxes.turned else ("k", row)
+    left, swizzle = ("i", 2 * ROW) if d.boxes.turned else ("k", taps)
     sums.tensorize(
         rows[0], wgmma(math.prod(tile.box), kind, left=left, right="k", swizzles=(swizzle, row))
     )

@@ -12,7 +12,7 @@ from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_tiles import BlockTile, BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.
@@ -48,13 +48,21 @@ def bring(
 ) -> None:  # fmt: skip
     """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does."""
     step = step_of(d)
-    own = (*tile.box, d.boxes.slices * step)
+    own: tuple[int, ...] = (*tile.box, d.boxes.slices * step)
+    box: tuple[int, ...] = (step, ROW) if d.boxes.turned else (tile.channels, step)
+    first, second = d.boxes.blocks
+    if first:
+        own = (step // first, *tile.box, first)
+    if second:
+        box = (step // second, tile.channels, second)
     load(
-        boxes, sums, at, -2 - 2 * d.space, own, tile.stages, over=over, windows=d.boxes.windows,
-        cluster=tile.boxes_to,
+        boxes, sums, at, -2 - 2 * d.space - bool(first), own, tile.stages, over=over,
+        windows=d.boxes.windows, cluster=tile.boxes_to,
     )  # fmt: skip
-    box = (step, ROW) if d.boxes.turned else (tile.channels, step)
-    load(taps, sums, at, -2 - d.space, box, tile.stages, over=over, cluster=tile.filters_to)
+    load(
+        taps, sums, at, -2 - d.space - bool(second), box, tile.stages, over=over,
+        cluster=tile.filters_to,
+    )  # fmt: skip
 
 
 def step_of(d: BoxDeclaration) -> int:
@@ -63,11 +71,11 @@ def step_of(d: BoxDeclaration) -> int:
 
 
 def by_groups(
-    stage: Stage, tile: BoxProductTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
-    c: IterVar, pairs: bool,
+    stage: Stage, tile: BlockTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
+    c: IterVar, pairs: bool, inside: Sequence[IterVar] = (),
 ) -> IterVar:  # fmt: skip
-    """Divide the results of a block among its warpgroups, of which the loop is returned; with
-    ``pairs`` of channels stored at once."""
+    """Divide the results of a block among its groups of threads, of which the loop is returned,
+    ``outside`` and ``inside`` of which are others; with ``pairs`` of channels stored at once."""
     if tile.turned:  # neighbours of a channel are those of one thread
         group, c = stage.split(c, factor=tile.own_channels)
         stage.reorder(*outside, group, *pixel, c)
@@ -75,8 +83,9 @@ def by_groups(
         return group
     parts = [stage.split(x, factor=own) for x, own in zip(pixel, tile.of_groups, strict=True)]
     first, c = stage.split(c, factor=tile.own_channels)
-    stage.reorder(*outside, *(first for first, _ in parts), first, *(last for _, last in parts), c)
-    group = stage.fuse(*(first for first, _ in parts), first)
+    groups = [*(first for first, _ in parts), first]
+    stage.reorder(*outside, *groups, *inside, *(last for _, last in parts), c)
+    group = stage.fuse(*groups)
     stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
     if pairs:
         stage.vectorize(stage.split(c, factor=2)[1])
@@ -113,7 +122,7 @@ def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
         stage.vectorize(lane)
 
 
-def over_threads(stage: Stage, axis: IterVar, tile: BoxProductTile) -> IterVar:
+def over_threads(stage: Stage, axis: IterVar, tile: BlockTile) -> IterVar:
     """Divide a loop among the threads of the groups of a tile; returns the loop that is left."""
     turn, thread = stage.split(axis, factor=tile.groups * tile.lanes)
     group, thread = stage.split(thread, factor=tile.lanes)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar, Protocol
 
+from tilewright.target.devices import WARP
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.parameters import later
 
@@ -22,6 +24,47 @@ def columns_of(channels: int, kind: str = "float16") -> int:
     return next(
         n for n in range(min(channels, 256), 0, -1) if channels % n == 0 and has_columns(n, kind)
     )
+
+
+class BlockTile(Protocol):
+    """What a block computes, by groups of threads: a box of images, rows and columns of results,
+    by channels."""
+
+    @property
+    def images(self) -> int: ...
+
+    @property
+    def columns(self) -> int: ...
+
+    @property
+    def channels(self) -> int: ...
+
+    @property
+    def boxes(self) -> int: ...
+
+    @property
+    def turned(self) -> int: ...
+
+    @property
+    def box(self) -> tuple[int, ...]: ...
+
+    @property
+    def lanes(self) -> int: ...
+
+    @property
+    def groups(self) -> int: ...
+
+    @property
+    def of_groups(self) -> tuple[int, ...]: ...
+
+    @property
+    def own_channels(self) -> int: ...
+
+    @property
+    def boxes_to(self) -> int: ...
+
+    @property
+    def filters_to(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -87,6 +130,52 @@ class BoxProductTile:
     def own_channels(self) -> int:
         """Channels that are a warpgroup's."""
         return ROWS if self.turned else self.channels
+
+
+@dataclass(frozen=True)
+class WarpProductTile:
+    """A block computes ``pixels`` results that follow one another, by ``channels`` of them, of
+    which each warp has ``own`` channels of one of ``parts`` of the results. A step sums ``depth``
+    channels, or fewer, and is loaded ``stages - 1`` steps ahead."""
+
+    pixels: int = 128
+    channels: int = 128
+    own: int = 64
+    parts: int = 4
+    depth: int = 64
+    stages: int = 3
+
+    rows: ClassVar[int] = 1
+    columns: ClassVar[int] = 1
+    boxes: ClassVar[int] = 1
+    turned: ClassVar[int] = 0
+    lanes: ClassVar[int] = WARP
+    boxes_to: ClassVar[int] = 1
+    filters_to: ClassVar[int] = 1
+
+    @property
+    def images(self) -> int:
+        """Results are images of a pixel each."""
+        return self.pixels
+
+    @property
+    def box(self) -> tuple[int, int, int]:
+        return self.pixels, 1, 1
+
+    @property
+    def groups(self) -> int:
+        """Warps."""
+        return self.parts * (self.channels // self.own)
+
+    @property
+    def of_groups(self) -> tuple[int, int, int]:
+        """The part of the results that is a warp's."""
+        return self.pixels // self.parts, 1, 1
+
+    @property
+    def own_channels(self) -> int:
+        """Channels that are a warp's."""
+        return self.own
 
 
 @dataclass(frozen=True)

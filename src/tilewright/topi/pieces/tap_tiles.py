@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from tilewright.target.devices import WARP
+
 
 @dataclass(frozen=True)
 class TapGradientTile:
@@ -61,8 +63,25 @@ class WarpBoxTile:
     stages: int = 2
     boxes: int = 1
 
-    turned = False
-    lanes = 32
+    @property
+    def turned(self) -> int:
+        """Whether channels are rows of instructions: they never are."""
+        return 0
+
+    @property
+    def boxes_to(self) -> int:
+        """Blocks of a cluster that share boxes: there are no clusters."""
+        return 1
+
+    @property
+    def filters_to(self) -> int:
+        """Those that share filters."""
+        return 1
+
+    @property
+    def lanes(self) -> int:
+        """Threads of a group."""
+        return WARP
 
     @property
     def box(self) -> tuple[int, int, int]:

@@ -22,6 +22,7 @@ from tilewright.topi.gpu.attention_tiles import (
     suits_groups,
 )
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
+from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
 from tilewright.topi.gpu.warp_box_tiles import suits_warps, warp_box_tiles
@@ -37,7 +38,7 @@ from tilewright.topi.pieces.attention import (
     declare_vectors,
     declare_wgmma,
 )
-from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
+from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile, WarpProductTile
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
@@ -48,6 +49,8 @@ from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
 from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
+from tilewright.topi.sketches.byte_products import form as byte_form
+from tilewright.topi.sketches.byte_products import schedule_byte_products
 from tilewright.topi.sketches.column_sums import ColumnSumTile, schedule_column_sums
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, schedule_item_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
@@ -105,6 +108,9 @@ SKETCHES = (
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int")),
+    Template("gpu.byte_products", WarpProductTile, schedule_byte_products, (), None, True,
+             byte_product_tiles, ("cuda", "sim"), shared=True, where=suits_byte_products, least=80,
+             matrices=True, form=byte_form, operators=(), types=("int",)),
     Template("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, (), None, True,
              taps.tap_gradient_tiles, ("cuda", "sim"), shared=True, where=taps.suits_taps,
              arch="sm_90a", matrices=True, declares=declare_tap_gradient, operators=()),

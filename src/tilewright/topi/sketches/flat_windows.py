@@ -12,8 +12,8 @@ import math
 from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
-from tilewright.topi.nn.flat_windows import FlatDeclaration
-from tilewright.topi.parameters import flag
+from tilewright.topi.nn.flat_windows import FlatDeclaration, FlatWindows
+from tilewright.topi.parameters import flag, later
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.pieces.vector_products import multiply, store_tiles
 from tilewright.topi.stages import scheduled, space_axes
@@ -23,7 +23,8 @@ from tilewright.topi.stages import scheduled, space_axes
 class FlatTile:
     """Tiles of ``rows`` single numbers by ``vectors`` vectors of ``lanes``, which lie ``across``
     channels or along pixels. A task takes ``band`` rows of results, and of a group's channels one
-    of ``parts``."""
+    of ``parts``. A filter across channels is prefetched ``ahead`` numbers before it is multiplied,
+    unless 0."""
 
     rows: int = 8
     vectors: int = 2
@@ -31,6 +32,7 @@ class FlatTile:
     band: int = 8
     parts: int = 1
     across: int = flag()
+    ahead: int = later(0)
 
     @property
     def channels(self) -> int:
@@ -44,14 +46,19 @@ def form(p: object, tile: FlatTile) -> str:
 
 
 def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
-    """The schedule of either declaration of :mod:`~tilewright.topi.nn.flat_windows`."""
-    last = d.problem.channels_last
+    """The schedule of either declaration of :mod:`~tilewright.topi.nn.flat_windows`.
+
+    Where vectors lie across channels that are last, a tile is one of results: its sums go from
+    registers through the epilogue. Others are stored by themselves, and turned by the epilogue.
+    """
+    last, phases = d.problem.channels_last, math.prod(d.phases)
     s = scheduled(d.output, d.sum, d.padded, d.packed, d.partial)
-    acc = s.cache_write(d.sum, "local")
+    whole = d.across and last and phases == 1 and d.partial is None
+    acc = d.sum if whole else s.cache_write(d.sum, "local")
     out, sums = s[d.output], s[d.sum]
-    per = extent_of(sums.op.axis[3 if d.across else 2])
-    phases = math.prod(d.phases)
-    step = min(per, tile.channels)
+    per = FlatWindows(d.problem).filters[0]
+    # Of whole tiles the last may have channels that there are not.
+    step = min(per if not whole else extent_of(sums.op.axis[3]), tile.channels)
 
     n, c, h, *w = space_axes(out, d.problem.layout)
     g, f = out.split(c, factor=per // phases)
@@ -61,24 +68,35 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     out.reorder(n, band, g, part, f, *((h, *w, inner) if last else (inner, h, *w)))
     task = out.fuse(n, band, g, part)
     out.parallel(task)
-    if last and d.across:
-        out.vectorize(inner)
 
-    sums.compute_at(out, f)
-    at = store_tiles(sums, d.across, tile, step)
-    s[acc].compute_at(sums, at)
+    if whole:
+        pixel, row = out.split(out.fuse(h, *w), factor=tile.rows)
+        vector, lane = out.split(inner, factor=tile.lanes)
+        out.unroll(row, vector)
+        out.vectorize(lane)
+        sums.set_scope("local")
+        sums.compute_at(out, pixel)
+        sums.align_bounds(sums.op.axis[3], step)
+    else:
+        if last and d.across:
+            out.vectorize(inner)
+        sums.compute_at(out, f)
+        s[acc].compute_at(sums, store_tiles(sums, d.across, tile, step))
     inner = multiply(s[acc], not (d.across or last), tile.lanes)
+    if tile.ahead and d.packed is not None:
+        s[acc].prefetch(d.packed, inner, tile.ahead)
     if d.partial is not None:
         s[d.partial].set_scope("local")
         s[d.partial].compute_at(s[acc], inner)
         multiply(s[d.partial], False, tile.lanes)
-    rows = s[d.padded]
-    rows.compute_at(out, task)
-    pixel = rows.op.axis[-2 if d.across else -1]
-    rows.align_bounds(pixel, d.row_stride)  # row by row: what guards a row stands outside of it
-    _, within = rows.split(pixel, factor=d.row_stride)
-    if last and not d.across:  # what lies in a line of the caches is read at once
-        rows.reorder(within, rows.op.axis[1])
+    if d.padded is not None:
+        rows = s[d.padded]
+        rows.compute_at(out, task)
+        pixel = rows.op.axis[-2 if d.across and len(rows.op.axis) > 2 else -1]
+        rows.align_bounds(pixel, d.row_stride)  # row by row: what guards a row stands outside of it
+        _, within = rows.split(pixel, factor=d.row_stride)
+        if last and not d.across:  # what lies in a line of the caches is read at once
+            rows.reorder(within, rows.op.axis[1])
     if d.packed is not None:
         packed = s[d.packed]
         *others, c, f = packed.op.axis

@@ -13,12 +13,12 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
-from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
-from tilewright.topi.nn.tap_gradients import TapDeclaration, box_of_rows, reach, taps_of
+from tilewright.topi.nn.tap_gradients import TapDeclaration, reach, taps_of
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.box_products import copy, innermost, load
 from tilewright.topi.pieces.box_results import add_parts
+from tilewright.topi.pieces.pixel_fragments import bring_rows, load_fragments
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
 from tilewright.topi.pieces.tiling import extent_of
@@ -89,7 +89,12 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
         for stage in stages:
             stage.set_scope("fragment")
             stage.compute_at(s[products], tap if k else whole)
-            _load(stage, d, k)
+            loads = _INSTRUCTIONS[d.problem.dtype][1:]
+            if loads:
+                *others, n, y, x, c = stage.op.axis
+                load_fragments(stage, others, (n, y, x), c, d.boxes.pixels, loads[k], turned=True)
+            else:
+                stage.unroll(*stage.op.axis)
     assert isinstance(d.problem, Conv)
     made = taps_of(d.problem)
     assert made is not None
@@ -100,17 +105,6 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
         else:
             load(stage, sums, at, len(stage.op.axis) - 4, (*box, row), tile.stages, apart=False)
     return s
-
-
-def bring_rows(
-    stage: Stage, sums: Stage, at: IterVar, p: Conv, tile: TapGradientTile
-) -> None:
-    """Copy rows of few channels as they lie."""
-    stage.compute_at(sums, at)
-    box = box_of_rows(p, tile)
-    if tile.stages > 1:
-        stage.pipeline(tile.stages)
-    stage.tensorize(stage.op.axis[-3], tma_load(box, p.dtype))
 
 
 def _steps(sums: Stage, d: TapDeclaration) -> IterVar:
@@ -147,19 +141,3 @@ def _multiply(
     products.unroll(*whole, r, t, *terms, mo, co)
     products.tensorize(m, _INSTRUCTIONS[kind][0])
     return whole[-1], t
-
-
-def _load(stage: Stage, d: TapDeclaration, number: int) -> None:
-    """Load fragments of an operand, the first or the second."""
-    loads = _INSTRUCTIONS[d.problem.dtype][1:]
-    if not loads:
-        stage.unroll(*stage.op.axis)
-        return
-    *others, n, y, x, c = stage.op.axis
-    c, eight = stage.split(c, factor=8)
-    c, pair = stage.split(c, factor=2)
-    whole, extents, inner = innermost(stage, (n, y, x), d.boxes.pixels)
-    whole, _, pairs = innermost(stage, whole, extents, 2)
-    stage.reorder(*others, c, *whole, pair, eight, *pairs, *inner)
-    stage.unroll(*others, c, *whole)
-    stage.tensorize(pair, loads[number])

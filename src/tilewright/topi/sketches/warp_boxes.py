@@ -2,20 +2,22 @@
 all taps read.
 
 A block computes one box of results after the other. TMA brings what all taps of a box see, once,
-while the one before is multiplied and stored; warps load fragments of it for each tap. Each warp
-has some channels of the result, and their filters in registers from the beginning on: where groups
-are small, an instruction of a warp has fewer channels of other groups than one of a warpgroup.
+while the one before is multiplied and stored; warps load fragments of it for each tap. Where groups
+are small, an instruction of a warp has fewer channels of other groups than one of a warpgroup; of
+gradients by the input it multiplies the same fragment with the taps of all phases.
 """
 
 from __future__ import annotations
 
-from tilewright import te
+import math
+
 from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, load, over_threads
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
 from tilewright.topi.pieces.tap_tiles import WarpBoxTile
 from tilewright.topi.pieces.tiling import extent_of
@@ -26,6 +28,8 @@ _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
     "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16),
     "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16),
 }
+#: Products of a warp up to which the loops over taps are written out.
+_UNROLLED = 512
 
 
 def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
@@ -37,10 +41,10 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     filters = s.cache_read(d.right, "shared", [d.sum])
     taps = s.cache_read(filters, "fragment", [d.sum])
     results, out = staged(s, d), s[d.output]
-    block, box = store(out, d, tile, one_by_one=True)
+    block, box = store(out, d, tile, one_by_one=True, together=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
-    warp = stage_results(s[results], d, tile, box, out)
+    warp = stage_results(s[results], d, tile, box, out, together=True)
 
     sums = s[d.sum]
     sums.set_scope("fragment")
@@ -48,38 +52,41 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     phase, (*pixel, f) = axes_of(sums.op.axis, d)
     for axis, extent in zip((*pixel, f), (*tile.of_groups, tile.own_channels), strict=True):
         sums.align_bounds(axis, extent)
+    products = math.prod(tile.of_groups) * tile.own // 128
+    products *= math.prod(extent_of(x) for x in (*phase, *sums.op.reduce_axis)) // 16
     *tap, c = sums.op.reduce_axis
     c, deep = sums.split(c, factor=16)
     whole, extents, inner = innermost(sums, pixel, tile.of_groups)
     whole, _, pairs = innermost(sums, whole, extents, 2)
     f, column = sums.split(f, factor=8)
-    sums.reorder(*whole, *tap, c, *phase, f, *pairs, *inner, column, deep)
-    sums.unroll(*whole, *tap, c, *phase, f)
+    sums.reorder(*tap, c, *whole, *phase, f, *pairs, *inner, column, deep)
+    sums.unroll(*whole, *phase, f)
+    if products <= _UNROLLED:
+        sums.unroll(*tap, c)
     multiply, load_pixels = _INSTRUCTIONS[d.problem.dtype]
     sums.tensorize(pairs[0], multiply)
 
     stage = s[pixels]
     stage.set_scope("fragment")
-    stage.compute_at(sums, c)
-    *others, n, y, x, r, t, k = stage.op.axis
-    others = [*others, r, t]
-    k, eight = stage.split(k, factor=8)
-    k, pair = stage.split(k, factor=2)
-    whole, extents, inner = innermost(stage, (n, y, x), tile.of_groups)
-    whole, _, pairs = innermost(stage, whole, extents, 2)
-    stage.reorder(*others, *whole, k, *pairs, *inner, pair, eight)
-    stage.unroll(*others, *whole, k)
-    stage.tensorize(pairs[0], load_pixels)
+    stage.compute_at(sums, whole[-1])
+    n, y, x, r, t, k = stage.op.axis
+    load_fragments(stage, (r, t), (n, y, x), k, tile.of_groups, load_pixels, turned=False)
 
     stage = s[taps]
-    stage.compute_at(s[results], warp)
-    *others, c = stage.op.axis
-    c, pair = stage.split(c, factor=2)
-    stage.unroll(*others, c)
+    stage.compute_at(sums, c)
+    *others, k = stage.op.axis
+    k, pair = stage.split(k, factor=2)
+    stage.unroll(*others, k)
     stage.vectorize(pair)
     stage = s[filters]
     stage.compute_at(out, block)
-    over_threads(stage, stage.fuse(*stage.op.axis), tile)
+    *others, f, c = stage.op.axis
+    forward = d.problem.pass_ == "forward"
+    far, near = (f, c) if forward else (c, f)  # neighbours in the filter, too
+    near, lane = stage.split(near, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
+    stage.reorder(*others, far, near, lane)
+    over_threads(stage, stage.fuse(*others, far, near), tile)
+    stage.vectorize(lane)
     row = extent_of(boxes.op.axis[-1])
     load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
     return s

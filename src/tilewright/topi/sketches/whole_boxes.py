@@ -59,8 +59,9 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
             sums.unroll(at)
     else:
         add_steps(s, d.sum, part, d, tile)
-    own = (*d.reach(tile.box), d.boxes.slices * step)
+    first, second = d.boxes.blocks
+    own = (*d.reach(tile.box), first or d.boxes.slices * step)
     load(s[boxes], out, box, -2 - d.space, own, tile.stages, False)
-    filter = (step, ROW) if d.boxes.turned else (tile.channels, step)
-    load(s[taps], out, block, -2, filter, 1)
+    box_of_taps = (step, ROW) if d.boxes.turned else (tile.channels, second or step)
+    load(s[taps], out, block, -2, box_of_taps, 1)
     return s
