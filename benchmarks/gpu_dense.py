@@ -1,18 +1,20 @@
 """Dense convolutions and their gradients on a GPU, channels last, beside PyTorch's in both layouts.
 
 The 23 layers of ResNet-50, or with ``--layers`` those of ResNeXt in groups, of stems and few
-channels, in three dimensions (dense, and depthwise as in X3D and MoViNet) and in one, in all
-passes: the first choice without measuring, and the fastest of the ``--tried`` schedules that are
-ranked first, each checked against PyTorch in float32, take turns with PyTorch, cuDNN's search
+channels, the linear ones of a vision transformer and of ConvNeXt (PyTorch's as products of
+matrices, too), those in three dimensions (dense, and depthwise as in X3D and MoViNet) and in one,
+in all passes: the first choice without measuring, and the fastest of the ``--tried`` schedules that
+are ranked first, each checked against PyTorch in float32, take turns with PyTorch, cuDNN's search
 switched on: medians of CUDA-graph replays, inputs rotated past the cache. Volumes and lines have
 batches of their own; PyTorch's images of one dimension with channels last are of height 1. The
-floor is the bytes of inputs and outputs over the bandwidth of a large copy, or the operations over
-what matrix products reach (docs/benchmarks.md).
+regret is by how much the first choice is slower than the fastest. The floor is the bytes of inputs
+and outputs over the bandwidth of a large copy, or the operations over what matrix products reach
+(docs/benchmarks.md).
 
 Of tf32x3 PyTorch's is float32 without TF32. Of float8, which PyTorch has no convolutions of, the
 forward pass with results in float16 takes turns with our own in float16, and PyTorch's in it.
 
-    PYTHONPATH=src python benchmarks/gpu_dense.py [--layers resnet groups few] [--batch 64]
+    PYTHONPATH=src python benchmarks/gpu_dense.py [--layers resnet groups few linear] [--batch 64]
     PYTHONPATH=src python benchmarks/gpu_dense.py --layers volumes depthwise_volumes lines
     PYTHONPATH=src python benchmarks/gpu_dense.py --dtype float8_e4m3fn [--precision half]
 """
@@ -77,6 +79,12 @@ _FEW = (
     (3, 64, 7, 2, 224), (3, 32, 3, 2, 224), (3, 96, 4, 4, 224), (3, 64, 3, 1, 112),
     (8, 64, 3, 1, 112), (16, 64, 3, 1, 112), (32, 64, 3, 1, 112),
 )  # fmt: skip
+#: For each pixel, those of ViT-B at 14x14, and of ConvNeXt-T.
+_LINEAR = (
+    (768, 2304, 1, 1, 14), (768, 768, 1, 1, 14), (768, 3072, 1, 1, 14), (3072, 768, 1, 1, 14),
+    (96, 384, 1, 1, 56), (384, 96, 1, 1, 56), (192, 768, 1, 1, 28), (768, 192, 1, 1, 28),
+    (384, 1536, 1, 1, 14), (1536, 384, 1, 1, 14), (768, 3072, 1, 1, 7), (3072, 768, 1, 1, 7),
+)  # fmt: skip
 _VOLUMES = tuple(Layer(n, n, (3, 3, 3), 1, (32, 32, 32), batch=4) for n in (16, 64, 128))
 #: X3D's first two, then as in MoViNet.
 _DEPTHWISE_VOLUMES = (
@@ -92,7 +100,7 @@ _LINES = (
 )  # fmt: skip
 LAYERS: dict[str, tuple[tuple[Any, ...], ...]] = {
     "resnet": _RESNET, "groups": _GROUPS, "few": _FEW, "volumes": _VOLUMES,
-    "depthwise_volumes": _DEPTHWISE_VOLUMES, "lines": _LINES,
+    "depthwise_volumes": _DEPTHWISE_VOLUMES, "lines": _LINES, "linear": _LINEAR,
 }  # fmt: skip
 #: Bytes a second of a large copy, what goes past the cache, and turns of every graph.
 _BANDWIDTH, _CACHE, _ROUNDS = 4.2e12, 150e6, 9
@@ -243,6 +251,19 @@ class Operands:
 
         return call
 
+    def products(self) -> Callable[[int], Any]:
+        """PyTorch's product of matrices for a 1x1 convolution."""
+        x, dy = ([t.flatten(0, 2) for t in all_] for all_ in (self.x, self.dy))
+        w, pass_ = self.w.flatten(1), self.p.pass_
+
+        def call(number: int) -> Any:
+            k = number % self.sets
+            if pass_ == "forward":
+                return self.torch.nn.functional.linear(x[k], w)
+            return dy[k] @ w if pass_ == "dgrad" else dy[k].T @ x[k]
+
+        return call
+
     def exact(self) -> Any:
         """PyTorch's result in a wider type, as ours lies."""
         found, p = self.theirs(False, wide=True)(0), self.p
@@ -281,13 +302,16 @@ class Tried:
         return min(self.names, key=lambda name: found_us[name])
 
 
-def row(p: Convolution, tried: int) -> dict[str, Any]:
-    """What one problem takes."""
+def row(p: Convolution, tried: int, linear: bool) -> dict[str, Any]:
+    """What one problem takes, beside PyTorch's product of matrices, too, if it is ``linear``."""
     given = Operands(p)
     ours = Tried(given, tried)
     compared = Operands(in_float16(p)) if p.is_float8 else given
     wide = Tried(compared, tried) if p.is_float8 else ours
     calls = {"NCHW": compared.theirs(False), "NHWC": compared.theirs(True)}
+    if linear:
+        calls["product"] = compared.products()
+    peers = list(calls)
     calls |= ours.calls | wide.calls
     sets = math.lcm(given.sets, compared.sets)
     batches = {name: of_graph(call, sets) for name, call in calls.items()}
@@ -296,13 +320,14 @@ def row(p: Convolution, tried: int) -> dict[str, Any]:
         for name, batch in batches.items():
             times[name].append(batch(1) * 1e6)
     found_us = {name: statistics.median(t) for name, t in times.items()}
-    peer = min(found_us["NCHW"], found_us["NHWC"])
+    peer = min(found_us[name] for name in peers)
     first, best = next(iter(ours.names)), ours.best(found_us)
     floor = max(p.bytes / _BANDWIDTH, p.nominal_flops / _rate(p)) * 1e6
     found: dict[str, Any] = {
-        "pass": p.pass_, "layer": f"{p.short}", "NCHW us": found_us["NCHW"],
-        "NHWC us": found_us["NHWC"], "untuned us": found_us[first], "tried us": found_us[best],
+        "pass": p.pass_, "layer": f"{p.short}", **{f"{name} us": found_us[name] for name in peers},
+        "untuned us": found_us[first], "tried us": found_us[best],
         "best peer / untuned": peer / found_us[first], "best peer / tried": peer / found_us[best],
+        "untuned / tried": found_us[first] / found_us[best],
         "tried / floor": found_us[best] / floor, "kernel": ours.names[best],
         "refused": "; ".join(ours.refused),
     }  # fmt: skip
@@ -343,7 +368,8 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = options.dtype == "tf32"
     names = [name for name in options.layers for _ in options.passes for _ in LAYERS[name]]
     rows = [
-        {"layers": name, **row(p, options.tried)} for name, p in zip(names, problems, strict=True)
+        {"layers": name, **row(p, options.tried, name == "linear")}
+        for name, p in zip(names, problems, strict=True)
     ]
     print(measure.table(rows))
     for name, pass_ in product(options.layers, options.passes):
@@ -353,6 +379,8 @@ def main() -> None:
             values = [r[column] for r in own]
             mean = f"{geometric_mean(values):.2f} in the mean of {len(own)}"
             print(f"{name} {pass_}: {column}: {mean}, {min(values):.2f} at least")
+        regrets = [r["untuned / tried"] - 1 for r in own]
+        print(f"{name} {pass_}: regret: {statistics.mean(regrets):.1%}, {max(regrets):.1%} at most")
     environment = measure.environment("torch")
     results = {"environment": environment, "settings": vars(options), "rows": rows}
     file = "_".join(["h200_gpu_dense", *(n for n in options.layers if n != "resnet")])

@@ -183,3 +183,17 @@ def test_what_is_prepared_is_counted() -> None:
         choice.prepare()
     with pytest.raises(SelectError, match=r"has 3 other arrays \(data, bias, result\), got 2"):
         choice.prepare(arrays["filter"])(arrays["data"], y)
+
+
+def test_a_layout_of_results_is_part_of_a_problem() -> None:
+    """Of its record, key and traits; that of images is not said."""
+    p = layer("2x64x9x7", "64x64x3x3", "NHWC", padding=1, epilogue=STEPS)
+    q = p.replace(out_layout="NCHW32", out_dtype="uint8")
+    assert Conv.from_dict(q.to_dict()) == q
+    assert q.key != p.key
+    assert q.name != p.name
+    assert q.traits().same != p.traits().same
+    assert p.replace(out_layout="NHWC", out_dtype="int8") == p
+    assert "out_layout" not in p.to_dict()
+    assert q.replace(epilogue="bias").out_dtype == ""
+    assert q.inputs()["residual"] == q.result == ((2, 2, 9, 7, 32), "uint8")

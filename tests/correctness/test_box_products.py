@@ -264,7 +264,7 @@ def test_images_have_three_dimensions(target: str, p: Conv3d) -> None:
 _ROWS_OF_TAPS = [
     Conv.parse((2, 64, 5, 9), (72, 64, 3, 3), 1, padding=1, layout="NHWC", dtype="bfloat16"),
     Conv.parse((1, 32, 9, 10), (64, 32, 2, 4), 1, stride=(2, 1), layout="NHWC", dtype="float16"),
-    Conv.parse((1, 128, 7, 9), (64, 64, 3, 2), 2, padding=2, dilation=2, layout="NHWC",
+    Conv.parse((1, 128, 7, 9), (128, 64, 3, 2), 2, padding=2, dilation=2, layout="NHWC",
                dtype="float16"),
     Conv.parse((2, 64, 45), (24, 64, 3), 1, padding=1, layout="NWC", dtype="float16"),
     _volume(24, (1, 96, 3, 4, 9), stride=(2, 1, 1)), _volume(64, (1, 16, 2, 4, 9)),
@@ -399,11 +399,30 @@ def test_few_results_are_summed_in_parts(p: Conv | Gemm, target: str) -> None:
         assert run(p, kernel, device=device, exact=exact) < TOLERANCE[p.dtype], tile
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("values", "turned"), [
+    ({"padding": 1, "epilogue": "bias+residual+relu"}, 1), ({"padding": 1, "pass_": "dgrad"}, 0),
+    ({"padding": 2, "dtype": "bfloat16", "groups": 2}, 0), ({"padding": 1, "pass_": "dgrad"}, 1),
+])  # fmt: skip
+def test_windows_are_summed_in_parts(values: dict[str, Any], turned: int, target: str) -> None:
+    """Also where channels are the rows of instructions."""
+    groups = values.get("groups", 1)
+    p = Conv.parse(
+        (2, 64 * groups, 7, 7), (128, 64, 3, 3), groups, layout="NHWC",
+        **{"dtype": "float16"} | {k: v for k, v in values.items() if k != "groups"},
+    )  # fmt: skip
+    template, tile = TEMPLATES["gpu.window_splits"], BoxProductTile(64, 1, 1, 64, 3, 3, 1, turned)
+    declared = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+    device = target.split()[0].replace("sim", "cpu")
+    assert run(p, kernel, device=device, exact=convolution) < TOLERANCE[p.dtype]
+
+
 def test_problems_with_results_for_every_processor_are_not_split() -> None:
     layer = {"padding": 1, "dtype": "float16", "layout": "NHWC"}
     few = Conv.parse((1, 512, 7, 7), (512, 512, 3, 3), 1, **layer)
     assert suits_splits(few)
-    assert not suits_splits(few.replace(batch=64))
+    assert not suits_splits(few.replace(batch=512))
     assert not suits_splits(few.replace(batch=64, pass_="wgrad"))
 
 

@@ -43,9 +43,9 @@ def _conv(pass_: str = "forward", batch: int = 3, channels: int = 24, stride: in
                       pass_=pass_, dtype="float16", layout="NHWC")  # fmt: skip
 
 
-def _square(pass_: str = "forward") -> Conv:
+def _square(pass_: str = "forward", channels: int = 72) -> Conv:
     """One whose pixels are results that follow one another."""
-    return Conv.parse((4, 72, 9, 7), (256, 72, 1, 1), 1, pass_=pass_, dtype="float16",
+    return Conv.parse((4, channels, 9, 7), (256, channels, 1, 1), 1, pass_=pass_, dtype="float16",
                       layout="NHWC")  # fmt: skip
 
 
@@ -56,10 +56,13 @@ SHARED: list[tuple[str, Conv, Any]] = [
     ("gpu.window_products", _conv(), replace(_PRODUCT, boxes_to=2)),
     ("gpu.box_products", _square(), replace(_PRODUCT, boxes_to=2, boxes=2)),
     ("gpu.box_products", _square(), replace(_PRODUCT, filters_to=2, boxes=3, stages=4)),
+    # Results of the tile before are ordered in the loop that frees copies, which has one step.
+    ("gpu.box_products", _square(channels=64), replace(_PRODUCT, filters_to=2, boxes=2, stages=4)),
     ("gpu.box_products", _square("dgrad"), replace(_PRODUCT, filters_to=2, stages=2)),
     ("gpu.box_products", _square(), BoxProductTile(96, 1, 1, 128, 4, turned=1, boxes_to=2)),
     ("gpu.box_products", _conv("dgrad", channels=128, stride=2),
      BoxProductTile(1, 8, 8, 64, 3, boxes_to=2)),
+    ("gpu.box_gradient", _square("wgrad"), BoxGradientTile(64, 64, 3, 2, x_to=2)),
     ("gpu.box_gradient", _conv("wgrad"), BoxGradientTile(128, 64, 3, 2, x_to=2)),
     ("gpu.box_gradient", _conv("wgrad", channels=128), BoxGradientTile(64, 64, 4, 1, dy_to=2)),
 ]  # fmt: skip

@@ -171,8 +171,8 @@ def test_problems_that_are_none_say_why():
 
 @pytest.mark.parametrize("target", ["sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
 def test_a_long_epilogue_is_of_the_rows_that_a_group_has(target: str) -> None:
-    """Of so many steps parts have names of their own, and which threads hold what these stand for
-    was not asked: threads with rows beyond the group stored them over others."""
+    """Where steps are many, parts have names of their own, and which threads hold what these stand
+    for was not asked: threads with rows beyond the group stored them over others."""
     p = Conv3d.parse(
         (1, 12, 3, 6, 7), (4, 6, 2, 3, 3), 2, padding=1, dtype="float16",
         epilogue="relu6+hswish+hsigmoid",

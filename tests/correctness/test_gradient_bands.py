@@ -84,10 +84,11 @@ def test_small_integers_are_summed_exactly(stride):
         problem("64x32x112x112", "32x1x11x11", padding=5),
         problem("64x32x112x112", "32x1x5x5", dtype="float32"),
         problem("64x32x112x112", "32x1x5x5", layout="NHWC"),
+        problem("1x3x17x2", "6x1x6x2", stride=2, padding=(4, 1), dilation=3),
     ],
     ids=str,
 )
-def test_strides_high_filters_and_other_types_are_for_others(p):
+def test_strides_high_filters_single_columns_and_other_types_are_for_others(p):
     assert not TEMPLATE.fits(p, SM_90A)
 
 

@@ -418,6 +418,16 @@ def test_a_copy_may_have_more_than_is_read() -> None:
     assert_computes(s, [x, y], [a], a * 2, "llvm")
 
 
+def test_a_copy_may_have_what_is_read_where_the_condition_of_its_reader_holds() -> None:
+    x = te.placeholder((7,), name="X")
+    y = te.compute((10,), lambda i: te.if_then_else(i < 7, x[i], 0.0), name="Y")
+    s = te.create_schedule(y.op)
+    copy = s.reindex(x, y, [(y.op.axis[0], te.Range.from_extent(-1, 9))])
+    assert [int(e) for e in copy.shape] == [9]
+    a = integers(7)
+    assert_computes(s, [x, y], [a], np.pad(a, (0, 3)), "llvm")
+
+
 def test_a_copy_has_no_condition_that_follows_from_another() -> None:
     x = te.placeholder((9,), name="X")
     padded = te.compute((12,), lambda i: te.if_then_else(i >= 3, x[i - 3], 0.0), name="P")

@@ -153,7 +153,7 @@ def allowed(p: Problem) -> float:
 
 
 def problem(dice: Dice, most_work: int) -> Problem:
-    """One of any operator that multiplies at most about so many numbers."""
+    """One of any operator, with at most about ``most_work`` multiplications."""
     kind = dice.pick(("conv", "conv", "conv", "depthwise", "conv3d", "gemm", "gemm", "attention"))
     while True:  # what no operator has, like a gradient of integers, is drawn again
         try:

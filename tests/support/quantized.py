@@ -12,7 +12,7 @@ from tests.support.dense import convolution, convolutions, product, products, vo
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.registry import algorithms
 from tilewright.target import Target
-from tilewright.topi import Gemm
+from tilewright.topi import Conv, Gemm
 from tilewright.topi.epilogue import Step
 from tilewright.topi.problem import Problem
 
@@ -25,12 +25,12 @@ EXACT = (
 
 def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
     """The result of a problem: sums in 64 bits, then one operation of float32 after another."""
-    if getattr(p, "block", 0) or getattr(p, "is_relaid", False):
+    if isinstance(p, Conv) and (p.block or p.is_relaid):
         plain: Any = p.plain()
-        shapes, made = plain.shapes(), getattr(p, "result_layout", "")
+        shapes, lie = plain.shapes(), {"residual": p.result_layout, "data": p.layout}
+        lie |= {} if p.is_depthwise else {"filter": p.layout}  # which lie in one way
         given = {
-            n: _channels_first(a, made if n == "residual" else p.layout).reshape(shapes[n])
-            for n, a in arrays.items()
+            n: _channels_first(a, lie.get(n, "")).reshape(shapes[n]) for n, a in arrays.items()
         }
         found: np.ndarray = p.lay("result", reference(plain, given))
         return found
@@ -46,11 +46,10 @@ def reference(p: Problem, arrays: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def _channels_first(values: np.ndarray, layout: str) -> np.ndarray:
-    """Of channels in blocks, or last; depthwise filters lie in one way."""
+    """Of channels in blocks, or last."""
     if values.ndim == 5:
         return np.moveaxis(values, -1, 2)
-    last = layout == "NHWC" and values.ndim == 4 and values.shape[1] != 1
-    return np.moveaxis(values, -1, 1) if last else values
+    return np.moveaxis(values, -1, 1) if layout == "NHWC" else values
 
 
 def _wide(values: np.ndarray, place: str, shape: list[int]) -> np.ndarray:

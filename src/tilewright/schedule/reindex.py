@@ -250,6 +250,9 @@ def _reroute(stage: Stage, op: ComputeOp, old: Buffer, new: Expr, analyzer: Anal
         if zero_with(chosen.on_true) is new and isinstance(new, Load):
             with analyzer.assume(logical_and(*zero_unless(stage.schedule, new))):
                 left = [c for c in conjuncts(chosen.condition) if not analyzer.prove(c)]
+            with analyzer.assume(logical_and(*left)):
+                if not reads_in_bounds(analyzer, new):  # of a range that the condition keeps it in
+                    left = conjuncts(chosen.condition)
             body = (if_then_else(logical_and(*left), chosen.on_true, chosen.on_false), *body[1:])
     rerouted = op.derive(body)
     stage.op = rerouted

@@ -67,34 +67,13 @@ def insert_barriers(func: Func) -> Func:
         kernel = collect(func)
         if all(access.buffer.scope in ("local", "fragment") for access in kernel.accesses):
             return func
-        before = _outside(kernel)
-        if before is None:
-            choice = _Choice(kernel)
-            obstacle = choice.make()
-            if obstacle is not None:
-                func = replace(func, body=_rebuild(kernel.root, frozenset(), obstacle))
-                continue
+        # In a cluster, barriers that free copies have to be split: others keep the rest apart.
+        choice = _Choice(kernel, split=kernel.cluster > 1)
+        obstacle = choice.make()
+        if obstacle is None:
             before = choice.needed()
-        return replace(func, body=_rebuild(kernel.root, before)) if before else func
-
-
-def _outside(kernel: Kernel) -> frozenset[Node] | None:
-    """Places with which barriers that free copies have nothing else to keep apart, so that they can
-    be split: outside of the loops that those are in, where threads meet less often. None where
-    there are no such places."""
-    loops = {
-        next((x for x in reversed(barrier.node.ancestors) if isinstance(x.stmt, For)), None)
-        for barrier in kernel.barriers
-        if barrier.frees
-    }
-    if not loops:
-        return None
-    choice = _Choice(kernel, split=True)
-    if choice.make() is not None or choice.hopeless:
-        return None
-    before = choice.needed()
-    within = any(loop in node.ancestors for node in before for loop in loops)
-    return None if within else before
+            return replace(func, body=_rebuild(kernel.root, before)) if before else func
+        func = replace(func, body=_rebuild(kernel.root, frozenset(), obstacle))
 
 
 class _Choice:

@@ -17,7 +17,9 @@ from tilewright.topi.gpu.box_products import (
     GROUPS,
     MOST,
     STAGES,
+    clusters,
     convolution_of,
+    resident_blocks,
     suited,
     time_of,
 )
@@ -31,7 +33,7 @@ from tilewright.topi.problem import Problem
 
 #: Where pixels are summed in parts, in microseconds: the launch that adds them, a part, and of what
 #: is moved what memory moves.
-_SUM, _SUM_PART, _SUM_MOVED = 0.1, 0.025, 1.4
+_SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 
@@ -82,26 +84,34 @@ def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradien
     extents, box = (p.batch, *p.out_image), pixels(p, LINE if whole else 1)
     steps = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
     taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
+    alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
         if p.groups > 1 and p.multiplier % filters:
             continue
         tiles = taps // (high * wide) * -(-p.out_channels // filters) * -(-own // channels)
         seen = math.prod(reach(p, box)) if whole else PIXELS
-        a_step = 2 * (-(-filters // ROW) * ROW * PIXELS + channels * seen)
+        of_dy, of_x = 2 * -(-filters // ROW) * ROW * PIXELS, 2 * channels * seen
+        shared = [(1, 1)] if whole else list(clusters(-(-own // channels), -(-alike // filters)))
         for stages in STAGES:
+            memory = stages * (of_dy + of_x) + BARRIERS
+            resident = resident_blocks(problem, filters * high, channels * wide, memory)
+            if not resident:
+                continue
             for splits in _pixel_parts(steps, tiles, even):
                 size, own_steps = 4 if splits > 1 else 2, -(-steps // splits)
-                cost = time_of(
-                    problem, filters * high, channels * wide, 2 * PIXELS, own_steps, tiles * splits,
-                    stages, stages * a_step + BARRIERS, size, own_steps * a_step,
-                )  # fmt: skip
-                if cost is None:
-                    continue
                 moved = 4 * splits * p.out_channels * own * taps
-                if splits > 1:
-                    cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
-                tile = BoxGradientTile(filters, channels, stages, splits, rows=high if whole else 0)
-                found[tile] = cost
+                for dy_to, x_to in shared:
+                    brought = own_steps * (of_dy / dy_to + of_x / x_to)
+                    cost = time_of(
+                        problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
+                        tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
+                    )  # fmt: skip
+                    if splits > 1:
+                        cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
+                    tile = BoxGradientTile(
+                        filters, channels, stages, splits, dy_to, x_to, high if whole else 0
+                    )
+                    found[tile] = cost
     return found
 
 

@@ -1,17 +1,19 @@
 """The tiles worth trying for products of boxes on Hopper, best guess first.
 
 The guess is a time, of what tensor cores and stores of results take, what comes through the
-second-level cache and what memory moves. Its numbers were fitted to 500 tiles of the forward passes
-and gradients of 22 layers of ResNet-50, at batch 64 in float16 on an H200, where the tiles it takes
-are 2 % slower than the best of each.
+second-level cache and what memory moves. Its numbers were fitted to 1700 tiles of the forward
+passes and gradients of 22 layers of ResNet-50, at batch 64 and 1, and of linear layers, in float16
+on an H200, where the tiles it takes are 2 % slower than the best of each that was measured.
 """
 
 from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import product
+from operator import itemgetter
 from typing import TypeVar
 
 from tilewright.target.boxes import MOST_STEP
@@ -56,34 +58,27 @@ CHANNELS, GROUPS, STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4, 3), (3, 4, 2)
 _LEAST, _FEW_PARTS = 8, 12
 #: Results of which those of a tile whose channels are rows are a multiple.
 _COLUMNS = 16
-#: Times that products take as long as they could; more of it for each 64 columns that a tile has
-#: fewer of, since the same rows are read again.
-_PRODUCTS, _NARROW = 0.76, 42.0
-#: What a step waits for its boxes, if none were loaded ahead, and a block for its first, in
-#: microseconds; bytes of results that an SM stores in one, and how many times that takes where
-#: channels are rows, whose threads have no two neighbours of them.
-_WAIT, _BEGIN, _STORED, _TURNED = 0.4, 1.05, 49_500, 1.4
+#: How many times as long it takes a thread whose channels are rows, and that has no two neighbours
+#: of them, to store results.
+_TURNED = 1.2
 #: What a block waits besides for the numbers of its channels, before its first step, in
 #: microseconds; and to how many results an SM adds what its threads read in one.
 _NUMBERS, _ADDED = 1.4, 6_900
 #: A launch that adds parts, or one that copies, in microseconds.
-_ADDING = 2.0
+_ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
-_PART, _SUMMED = 0.15, 0.25
+_PART, _SUMMED = 0.1, 0.75
 #: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
 #: SM, and the stages from which on it gains any.
-_BEHIND, _AHEAD = 0.68, 3
-#: Of the cache, what is read at once by several SMs counts less, in gradients by the filter not as
-#: much less; of memory, what the cache still has.
-_SHARED_READS, _FILTER_READS, _KEPT = 2.66, 1.78, 1.07
+_BEHIND, _AHEAD = 1.51, 3
 #: How many times as long phases of unequal taps take together as equal ones.
-_UNEVEN = 1.36
+_UNEVEN = 1.34
 #: The same of instructions that multiply slices of rows, which are short; and of the pixels that
 #: TMA brings of windows in three dimensions.
-_SLICED, _VOLUMES = 1.4, 1.65
-#: Rows of 32 bytes that TMA brings an SM in a cycle.
-_ROWS = 1.0
+_SLICED, _VOLUMES = 1.4, 2.4
+#: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
+_ROWS = 0.6
 #: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
 _LINE, _SHORT = 128, 0.1
@@ -99,10 +94,44 @@ _KINDS = {
     "float8_e4m3fn": "float32", "float8_e5m2": "float32",
     **{f"{x}, {pass_}": "float32" for x in ("tf32", "tf32x3") for pass_ in ("forward", "dgrad")},
 }  # fmt: skip
+#: Blocks of a cluster: four took twice as long as two, of whatever layer.
+PAIR = 2
 #: How many tiles are worth trying.
 MOST = 40
 
 TileT = TypeVar("TileT")
+
+
+@dataclass(frozen=True)
+class Rates:
+    """What steps and blocks take.
+
+    Parameters
+    ----------
+    products, narrow, cluster : how many times as long products take as they could; more of it for
+        each column fewer than one, since the same rows are read again, and in a cluster.
+    begin, wait : microseconds that a block waits for its first step, and a step for its boxes if
+        none were loaded ahead.
+    stored, alone : bytes of results that an SM stores in a microsecond, and how much of that time
+        nothing else overlaps where it has one block.
+    reads, kept : how many times as much the cache moves of what several SMs read, and memory of
+        what the cache still has.
+    """
+
+    products: float
+    narrow: float
+    cluster: float
+    begin: float
+    wait: float
+    stored: float
+    alone: float
+    reads: float
+    kept: float
+
+
+#: Those of results, and of gradients by the filter.
+_RESULTS = Rates(0.261, 78.4, 0.302, 1.6, 0.58, 37_500, 0.3, 3.69, 1.25)
+_SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
 
 
 def convolution_of(p: Problem) -> Convolution | None:
@@ -144,6 +173,17 @@ def suits_products(problem: Problem) -> bool:
     return p is not None and p.pass_ != "wgrad" and bool(_product_tiles(problem, split=False))
 
 
+def price(
+    *, split: bool = False, windows: bool = False
+) -> Callable[[Problem, BoxProductTile, Target], float]:
+    """What a template's tiles of a problem are predicted to take, in microseconds."""
+
+    def of_tile(problem: Problem, tile: BoxProductTile, target: Target) -> float:
+        return _product_tiles(problem, split=split, windows=windows)[tile]
+
+    return of_tile
+
+
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`."""
     return best_of(_product_tiles(problem, split=False))
@@ -152,6 +192,19 @@ def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
 def split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`."""
     return best_of(_product_tiles(problem, split=True))
+
+
+def window_split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For the same where tiles have results that follow one another, over rows and images."""
+    return best_of(_product_tiles(problem, split=True, windows=True))
+
+
+def suits_window_splits(problem: Problem) -> bool:
+    """Whether such tiles, in parts, are predicted to be faster."""
+    p = suited(problem)
+    if p is None or not has_windows(problem) or is_phased(p):
+        return False
+    return is_sooner(_product_tiles(problem, split=True, windows=True), problem)
 
 
 def suits_splits(problem: Problem) -> bool:
@@ -202,7 +255,7 @@ def has_windows(problem: Problem) -> bool:
 
 def best_of(found: dict[TileT, float]) -> list[TileT]:
     """Tiles worth trying, the best guess first."""
-    return sorted(found, key=lambda tile: found[tile])[:MOST]
+    return [tile for tile, _ in sorted(found.items(), key=itemgetter(1))[:MOST]]
 
 
 @dataclass(frozen=True)
@@ -291,6 +344,7 @@ def _product_tiles(
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
     alike = computes_numbers(p)
+    last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
     shapes = [
         (rows, channels, box, False)
         for groups, channels in product(GROUPS, channels_of(problem, p))
@@ -298,57 +352,81 @@ def _product_tiles(
         for box in boxes[groups]
     ]
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
-    may_turn = not (split or are_apart(p) or _reads_results(problem))
+    may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
-        shapes += _turned(p, of.extents)
-    for (rows, channels, box, turned), stages in product(shapes, STAGES):
-        a_step = (rows * slices + channels) * of.depth
-        shared = stages * a_step + BARRIERS
-        if not split:
-            shared += of.staged(problem, rows, channels)
+        shapes += _turned(p, of.extents, split)
+    own, written = of.mean * of.parts, of.written
+    for rows, channels, box, turned in shapes:
+        a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
+        tiles = number * -(-wide // channels)
+        into = _parts(steps, tiles) if split else []
+        if split and not into:
+            continue
         sides = (channels, rows) if turned else (rows, channels)
+        staged = 0 if split else of.staged(problem, rows, channels)
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
-        time = functools.partial(
-            time_of, problem, *sides, of.depth, stages=stages, shared=shared, slices=slices,
-            brought_rows=blocks,
-        )  # fmt: skip
-        tiles = of.boxes(box) * -(-wide // channels)
-        tile = BoxProductTile.of(box, channels, stages, turned=int(turned))
-        for splits in _parts(steps, tiles) if split else []:
-            own: float = steps // splits
-            cost = time(own, tiles * splits, size=of.written, brought=own * a_step)
-            if cost is not None:
+        apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
+        stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
+        parts = -(-wide // channels)
+        if p.groups > 1:  # others have other boxes
+            parts = of_a_group(p)[1] // channels if slices == 1 else 1
+        many = last and tiles * of.phases >= MACHINE.sms
+        shared = list(clusters(parts, number)) if many else [(1, 1)]
+        for stages in STAGES:
+            memory = stages * a_step + BARRIERS + staged
+            resident = resident_blocks(problem, *sides, memory)
+            if not resident:
+                continue
+            time = functools.partial(
+                time_of, problem, *sides, of.depth, stages=stages, resident=resident,
+                slices=slices, brought_rows=blocks,
+            )  # fmt: skip
+            for splits in into:
+                each = steps // splits
+                cost = time(each, tiles * splits, size=written, brought=each * a_step)
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                 cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
+                tile = BoxProductTile.of(box, channels, stages, turned=int(turned))
                 found[replace(tile, splits=splits)] = cost
-        if split:
-            continue
-        own = of.mean * of.parts
-        apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
-        stored, uneven = of.written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
-        brought = own * (a_step + (longer - 1) * rows * slices * of.depth)
-        cost = time(own * uneven, tiles * of.phases, size=stored, brought=brought)
-        if cost is None:
-            continue
-        found[tile] = cost
-        resident = resident_blocks(problem, *sides, shared)
-        if stages < _AHEAD or of.phases > 1:
-            continue
-        slots = MACHINE.sms * resident
-        if alike:
-            each = _behind_one_another(of.boxes(box), tiles, slots)
-        else:
-            each = -(-tiles // slots)
-        gain = _BEHIND * (each - 1) / resident
-        found[replace(tile, boxes=each)] = cost - gain
+            for boxes_to, filters_to in [] if split else shared:
+                seen = longer * rows * slices / boxes_to
+                brought = own * (seen + channels / filters_to) * of.depth
+                cluster, each = boxes_to * filters_to, 1
+                cost = time(
+                    own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
+                )
+                tile = replace(
+                    BoxProductTile.of(box, channels, stages, turned=int(turned)),
+                    boxes_to=boxes_to, filters_to=filters_to,
+                )  # fmt: skip
+                found[tile] = cost
+                if stages < _AHEAD or of.phases > 1:
+                    continue
+                slots = MACHINE.sms * resident // cluster
+                if alike:
+                    each = _behind_one_another(number // filters_to, tiles // cluster, slots)
+                else:
+                    each = -(-tiles // cluster // slots)
+                gain = _BEHIND * (each - 1) / resident
+                found[replace(tile, boxes=each)] = cost - gain
     return found
 
 
+def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
+    """How many blocks may share a box, or a filter, of as many tiles along each."""
+    yield 1, 1
+    if parts % PAIR == 0:
+        yield PAIR, 1
+    if boxes % PAIR == 0:
+        yield 1, PAIR
+
+
 def _turned(
-    p: Convolution, extents: tuple[int, ...]
+    p: Convolution, extents: tuple[int, ...], split: bool
 ) -> list[tuple[int, int, tuple[int, ...], bool]]:
     """Tiles whose channels are rows of instructions: as many results as let each SM, or each of two
-    blocks of it, have up to some of them, channels and the box."""
+    blocks of it, have up to some of them, or, if they are ``split``, each tile some SMs; channels
+    and the box."""
     found, (results, *single) = [], extents
     for groups in GROUPS:
         channels = groups * ROWS
@@ -356,7 +434,9 @@ def _turned(
             continue
         parts = -(-p.result_channels // channels)
         for number in range(1, _FEW_PARTS + 1):
-            tiles = max(1, number * MACHINE.sms // parts)
+            tiles = max(
+                1, MACHINE.sms // (number * parts) if split else number * MACHINE.sms // parts
+            )
             own = -(-results // (tiles * _COLUMNS)) * _COLUMNS
             if ROWS <= own <= LARGEST:
                 found.append((own, channels, (own, *single), True))
@@ -443,28 +523,31 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
 
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
-    shared: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
-) -> float | None:  # fmt: skip
+    resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
+    cluster: int = 1,
+) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
-    are short, and store results of ``size`` bytes; None where no SM holds one. Of ``slices`` of the
-    rows, each multiplies its part of the columns."""
-    resident = resident_blocks(p, rows, columns, shared)
-    if not resident:
-        return None
-    narrow = _NARROW / columns_of(columns // slices, p.dtype)
-    rate = 2 * MACHINE.products * MACHINE.clock / (_PRODUCTS + narrow)
-    alone = steps * max(rows * columns * step / rate, brought_rows / (_ROWS * MACHINE.clock))
-    alone += rows * columns * size / _STORED
-    alone += arithmetic(p, rows, columns, resident)
-    shared_reads = _FILTER_READS if p.pass_ == "wgrad" else _SHARED_READS
-    cache = blocks * brought / (shared_reads * CACHE)
-    memory = p.bytes / (_KEPT * MEMORY)
+    are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
+    part of the columns; an SM holds ``resident`` blocks."""
+    r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
+    times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
+    times += r.cluster * (cluster > 1)
+    rate = 2 * MACHINE.products * MACHINE.clock / times
+    stores = rows * columns * size / r.stored
+    multiplied = rows * columns * step / rate
+    if brought_rows:
+        multiplied = max(multiplied, brought_rows / (_ROWS * MACHINE.clock))
+    alone = steps * multiplied + stores
+    cache = blocks * brought / (r.reads * CACHE)
+    memory = p.bytes / (r.kept * MEMORY)
     waves = blocks / (MACHINE.sms * resident)
-    begin = _BEGIN + steps * _WAIT / max(1, stages - 1)
-    shapes = {shape for step in p.epilogue for _, shape in step.tensors}
-    begin += _NUMBERS * ("channel" in shapes)
-    alone += rows * columns * _reads_results(p) / _ADDED
+    begin = r.begin + steps * r.wait / (stages - 1) + r.alone * stores * (resident == 1)
+    if p.epilogue:
+        alone += arithmetic(p, rows, columns, resident)
+        alone += rows * columns * _reads_results(p) / _ADDED
+        shapes = {shape for step in p.epilogue for _, shape in step.tensors}
+        begin += _NUMBERS * ("channel" in shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
 
@@ -484,5 +567,9 @@ def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:
     registers = -(-(held * columns // 2 + _OTHERS) // 8) * 8
     if registers > 255:
         return 0
-    found: int = occupancy(MACHINE, rows // ROWS * LANES // WARP, registers, shared)
-    return found
+    return _resident(rows // ROWS * LANES // WARP, registers, shared)
+
+
+@functools.lru_cache(maxsize=4096)
+def _resident(warps: int, registers: int, shared: int) -> int:
+    return int(occupancy(MACHINE, warps, registers, shared))

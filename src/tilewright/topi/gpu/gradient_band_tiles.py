@@ -49,6 +49,7 @@ def has_bands(p: Conv) -> bool:
         and p.dtype in ("float16", "bfloat16")
         and p.accumulate == "float32"
         and max(p.stride) <= 2
+        and p.out_image[1] > 1  # of one column nothing is moved
         and (p.kernel_h - 1) * p.dilation[0] // p.stride[0] <= ROWS
     )
 

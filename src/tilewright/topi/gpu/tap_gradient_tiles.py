@@ -20,13 +20,13 @@ from tilewright.topi.gpu.box_gradient_tiles import best_gradient, suits_gradient
 from tilewright.topi.gpu.box_products import BARRIERS, best_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
-from tilewright.topi.nn.box_factors import up
 from tilewright.topi.nn.tap_gradients import (
     FILTERS,
     box_of_rows,
     channels_of,
     filled,
     is_thin,
+    pixel_box,
     reach,
     rows_of,
     taps_of,
@@ -45,8 +45,6 @@ _ALONE, _STEP = 0.91, 0.22
 _OTHERS, _SUMS = 56, 128
 #: Registers that a thread may need beyond these.
 _SPARE = 16
-#: Pixels of a step at least, where several taps see them; half as many of one, or with strides.
-_PIXELS = 128
 #: Microseconds until a block has its first boxes; of a launch that adds parts and of each part, and
 #: how often what these are counts of what memory moves; of a launch that copies rows.
 _BEGIN, _ADDING, _PART, _ADDED, _COPYING = 1.7, 2.0, 0.03, 1.28, 1.35
@@ -96,7 +94,7 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
     p, found = conv_of(problem), dict[TapGradientTile, float]()
     assert p is not None
     own, _ = _summed(p)
-    for m, n, (r, t), box in product((64, 32, 16), (64, 32, 16, 8), _taps(p), _boxes(p)):
+    for m, n, (r, t) in product((64, 32, 16), (64, 32, 16, 8), _taps(p)):
         if p.dtype != "float32" and n == 8:
             continue
         for wm, wn, stages in product((1, 2, 4, 8), (1, 2, 4), (3, 4, 2)):
@@ -107,7 +105,7 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
                 filters >= 2 * max(FILTERS, p.out_channels) or channels >= 2 * max(16, own)
             ):
                 continue
-            tile = TapGradientTile(filters, channels, *box, wm, wn, r, t, stages, 1)
+            tile = TapGradientTile(filters, channels, wm, wn, r, t, stages, 1)
             if not 4 <= tile.warps <= 12:
                 continue
             for each, time in _times(problem, p, tile):
@@ -118,7 +116,7 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
 def _divides(p: Conv, filters: int, channels: int, m: int) -> bool:
     """Whether a block has whole groups, or a part of one, and each warp's filters are of one."""
     own, whole = p.channels // p.groups, p.multiplier
-    if p.multiplier % m or own % channels or filters > p.out_channels:
+    if p.multiplier % m or own % channels or filters >= 2 * p.out_channels:
         return False
     return whole % filters == 0 or (filters % whole == 0 and channels == own)
 
@@ -140,30 +138,6 @@ def _taps(p: Conv) -> Iterator[tuple[int, int]]:
                 yield r, columns
 
 
-def _boxes(p: Conv) -> list[tuple[int, int, int]]:
-    """Boxes of pixels of dy, of which the least is brought beyond images and twice."""
-    extents, found = (p.batch, *p.out_image), []
-    if max(*p.out_image) == 1:
-        return [(n, 1, 1) for n in (64, 128)]
-    for images, rows, columns in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (8, 16, 32, 64)):
-        box = (images, rows, columns)
-        if not 32 <= math.prod(box) <= 256 or any(
-            n >= 2 * max(e, least) for n, e, least in zip(box, extents, (1, 1, 8), strict=True)
-        ):
-            continue
-        seen = reach(p, box)
-        if max(seen) > LARGEST:
-            continue
-        whole = math.prod(up(e, n) for e, n in zip(extents, box, strict=True))
-        phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
-        brought = whole * (1 + phases * math.prod(seen) / math.prod(box))
-        found.append((brought + whole, box))
-    # Steps of few pixels wait for their barriers.
-    least = _PIXELS if math.prod(p.kernel) > 1 == max(p.stride) else _PIXELS // 2
-    whole_steps = [pair for pair in found if math.prod(pair[1]) >= least] or found
-    return [box for _, box in sorted(whole_steps)[:8]]
-
-
 def _times(
     problem: Problem, p: Conv, tile: TapGradientTile
 ) -> Iterator[tuple[TapGradientTile, float]]:
@@ -176,20 +150,24 @@ def _times(
     held = 4 * left + 2 * right
     registers = sums + held + _OTHERS
     if apart:  # also the sums of a step, parts of operands, and where rows of these are
-        registers += sums + held // 2 + tile.columns
+        registers += sums + held // 2 + pixel_box(p)[2]
     if sums > _SUMS or registers + _SPARE > min(255, REGISTERS // (WARP * tile.warps)):
         return
-    row, channels = rows_of(p, tile), channels_of(p, tile)
+    row, channels = rows_of(p), channels_of(p, tile.filters, tile.channels)
+    if tile.filters % row[0] or (channels % row[1] and not thin):
+        return
+    pixels = pixel_box(p)
+    number = math.prod(pixels)
     phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
-    seen = math.prod(reach(p, tile.box))
+    seen = math.prod(reach(p, pixels))
     if thin:
-        box = box_of_rows(p, tile)
+        box = box_of_rows(p, tile.channels)
         if max(box) > LARGEST:
             return
         phases, channels, seen = 1, 1, math.prod(box)
     elif seen * row[1] * size % ALIGN and phases * channels > row[1]:
         return  # where the next box would begin
-    boxes = size * tile.pixels * tile.filters, size * seen * phases * channels
+    boxes = size * number * tile.filters, size * seen * phases * channels
     shared = tile.stages * sum(boxes) + BARRIERS
     resident = occupancy(MACHINE, tile.warps, min(255, registers), shared)
     if not resident:
@@ -197,13 +175,13 @@ def _times(
     short = [max(r * size + 12, _SHORT) / (r * size) for r in row]
     brought = boxes[0] * short[0] + boxes[1] * (1 if thin else short[1])
 
-    steps, warps, taps = tile.pixels // deep, tile.warps, rows * columns
+    steps, warps, taps = number // deep, tile.warps, rows * columns
     products = steps * taps * left * right * (3 if apart else 1)
     shared_rows: float = rows
     if size == 4:  # what rows of taps share is loaded once; short rows conflict in banks
         step = p.stride[0]
-        loaded = sum(tile.rows + len(range(k, rows, step)) - 1 for k in range(min(step, rows)))
-        shared_rows = loaded / tile.rows if tile.rows > 1 else rows
+        loaded = sum(pixels[1] + len(range(k, rows, step)) - 1 for k in range(min(step, rows)))
+        shared_rows = loaded / pixels[1] if pixels[1] > 1 else rows
         left *= 1 + (row[0] < _LINE)
         right *= 1 + (row[1] < _LINE and not thin)
     words = steps * (4 * left + shared_rows * columns * 2 * right)
@@ -214,7 +192,7 @@ def _times(
         + (_ISSUE * warps * (products + loads * (6 if apart else 2)) / SCHEDULERS) ** _POWER
     ) ** (1 / _POWER) / MACHINE.clock
     extents = (p.batch, *p.out_image)
-    boxes_of_all = math.prod(-(-e // n) for e, n in zip(extents, tile.box, strict=True))
+    boxes_of_all = math.prod(-(-e // n) for e, n in zip(extents, pixels, strict=True))
     tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels)
     memory = problem.bytes / MEMORY
     if thin:  # rows are copied

@@ -37,16 +37,16 @@ from tilewright.topi.problem import Problem
 _STAGES = (1, 2, 3)
 #: By how much times count of products, of stores of results, of the cache, of memory, and of a box
 #: by itself in microseconds; all of these overlap, the more the higher the power.
-_PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.43, 0.63, 0.39, 0.58, 0.58, 1.41
+_PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.28, 0.189, 0.942, 0.998, 0.514, 1.94
 #: Microseconds until a block has its first box; and bytes of boxes that an SM brings in one, which
 #: counts where nothing is multiplied meanwhile.
-_BEGIN, _BROUGHT = 1.1, 182_000
+_BEGIN, _BROUGHT = 1.05, 81_300
 #: The same of what is added to results and brought ahead, for each of the blocks of an SM and once
 #: more, as often as it counts beside a box where there are two; and of what threads read.
 _ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
 #: each row of a tile: what is not predicted is hidden by other blocks.
-_BESIDE, _LARGE = 0.98, 1e-4
+_BESIDE, _LARGE = 1.0, 1e-4
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -57,6 +57,11 @@ _COLUMN, _ROWS_READ, _COLUMN_READ = 0.5, 16.0, 0.25
 def whole_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.whole_boxes.schedule_whole_boxes`."""
     return best_of(_tiles(problem))
+
+
+def whole_price(problem: Problem, tile: BoxProductTile, target: Target) -> float:
+    """What a tile is predicted to take, in microseconds."""
+    return _tiles(problem)[tile]
 
 
 def suits_whole(problem: Problem) -> bool:

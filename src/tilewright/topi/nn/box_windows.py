@@ -183,7 +183,7 @@ def _copied(
     if made is None or made.channels != brought.channels:
         return d
     names = [] if p.layout == brought.layout else ["data"]
-    if not d.copies and laid["filter"] is not inputs["filter"]:
+    if not d.copies and laid.get("filter") is not inputs.get("filter"):
         names.append("filter")
     return replace(d, copies=(*(laid[name] for name in names), *d.copies))
 

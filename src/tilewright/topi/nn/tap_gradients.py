@@ -11,20 +11,27 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any
 
 from tilewright import te
+from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.te import Tensor
 from tilewright.topi.declare import IMAGES, finished, placeholders
-from tilewright.topi.nn.box_copies import by_pixels, widths
+from tilewright.topi.nn.box_copies import ROW, by_pixels, is_in_halves, widths
 from tilewright.topi.nn.box_factors import WHOLE, up
 from tilewright.topi.nn.box_windows import BoxDeclaration, BoxSums, _by_pixels
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.pieces.tap_tiles import TapGradientTile
 
 #: Filters and channels that an instruction multiplies at least.
 FILTERS, CHANNELS = 16, 16
+#: Pixels of a box of dy that several taps see; of one tap half as many, of few channels twice.
+_PIXELS = 128
+#: Pixels that an instruction multiplies at once, at most.
+_DEEP = 16
+#: Columns of a box of 3xTF32 at most: the parts of more take registers.
+_PARTED = 16
 
 
 def joined(p: Conv) -> int:
@@ -63,27 +70,66 @@ class TapDeclaration(BoxDeclaration):
 
     seen: Tensor | None = None
 
-
-def box_of_rows(p: Conv, tile: TapGradientTile) -> tuple[int, int, int]:
-    """Images, rows and elements of what a box of dy sees of rows that :func:`is_thin`."""
-    rows = (tile.rows - 1) * p.stride[0] + (p.kernel_h - 1) * p.dilation[0] + 1
-    return tile.images, rows, (tile.columns - 1) * p.stride[1] * filled(p) + tile.channels
-
-
-def rows_of(p: Conv, tile: TapGradientTile) -> tuple[int, int]:
-    """Filters and channels of a row of shared memory: as many as fit, of those of a tile."""
-    w = widths(p.dtype)
-    return math.gcd(tile.filters, w.row), math.gcd(channels_of(p, tile), w.row)
+    def boxes_of(self, channels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The boxes of dy and of x of a step, channels last, of a block of some ``channels``."""
+        assert isinstance(self.problem, Conv)
+        p = taps_of(self.problem)
+        assert p is not None
+        filters, row = rows_of(p)
+        x = (*reach(p, self.boxes.pixels), row) if self.seen is None else box_of_rows(p, channels)
+        return (*self.boxes.pixels, filters), x
 
 
-def channels_of(p: Conv, tile: TapGradientTile) -> int:
-    """Channels of x that a block reads: of whole groups, or of a part of one."""
-    return tile.channels * (max(1, tile.filters // p.multiplier) if p.groups > 1 else 1)
+def pixel_box(p: Conv) -> tuple[int, int, int]:
+    """Images, rows and columns of the boxes of dy, of a gradient that :func:`taps_of` makes: eight
+    columns or more, unless images are of a pixel each, of as many pixels as a step should have, so
+    that barriers are few and shared memory has room; of these those that bring the least."""
+    extents, found = (p.batch, *p.out_image), []
+    if max(p.out_image) == 1:
+        return (_PIXELS if min(p.channels, p.out_channels) <= ROW else _PIXELS // 2), 1, 1
+    wanted = 2 * _PIXELS if is_thin(p) else _PIXELS
+    wanted = _PIXELS // 2 if max(p.kernel) == 1 else wanted
+    phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
+    for images, rows, columns in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (8, 16, 32, 64)):
+        box = (images, rows, columns)
+        least = zip(box, extents, (1, 1, _DEEP), strict=True)
+        if math.prod(box) < _DEEP or (columns > _PARTED and is_in_halves(p)):
+            continue
+        if any(n >= 2 * max(e, few) for n, e, few in least) or max(reach(p, box)) > LARGEST:
+            continue
+        whole = math.prod(up(e, n) for e, n in zip(extents, box, strict=True))
+        brought = whole * (2 + phases * math.prod(reach(p, box)) / math.prod(box))
+        found.append((abs(math.log2(wanted / math.prod(box))), brought, box))
+    return min(found)[-1]
 
 
-def declare_tap_gradient(p: Conv, tile: TapGradientTile, given: Any = None) -> TapDeclaration:
-    """The program of a problem whose boxes are those of ``tile``; ``given`` as in
-    :func:`~tilewright.topi.declare.declare`."""
+def box_of_rows(p: Conv, channels: int) -> tuple[int, int, int]:
+    """Images, rows and elements of what a box of dy sees of rows that :func:`is_thin`, up to as
+    many ``channels`` of the last pixel."""
+    images, rows, columns = pixel_box(p)
+    rows = (rows - 1) * p.stride[0] + (p.kernel_h - 1) * p.dilation[0] + 1
+    return images, rows, (columns - 1) * p.stride[1] * filled(p) + channels
+
+
+def rows_of(p: Conv) -> tuple[int, int]:
+    """Filters and channels of a row of shared memory; those of a block are whole rows."""
+    w, own = widths(p.dtype), p.channels // p.groups
+    filters, channels = (
+        min(w.row, 1 << max(least, n - 1).bit_length())
+        for n, least in ((p.out_channels, FILTERS - 1), (p.channels, w.deep - 1))
+    )
+    if p.groups > 1 and channels % own:  # rows have whole groups, or a part of one
+        channels = math.gcd(own, w.row)
+    return filters, channels
+
+
+def channels_of(p: Conv, filters: int, channels: int) -> int:
+    """Channels of x that a block of some filters reads: of whole groups, or of a part of one."""
+    return channels * (max(1, filters // p.multiplier) if p.groups > 1 else 1)
+
+
+def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
+    """The program of a problem; ``given`` as in :func:`~tilewright.topi.declare.declare`."""
     inputs = placeholders(p, given)
     made = taps_of(p)
     assert made is not None
@@ -96,9 +142,9 @@ def declare_tap_gradient(p: Conv, tile: TapGradientTile, given: Any = None) -> T
     thin, copies, seen = is_thin(made), tuple[Tensor, ...](), None
     if thin:
         copies = (_rows(made, x),)
-        sums, seen = _thin_sums(made, tile, copies[0], dy, x.shape[0])
+        sums, seen = _thin_sums(made, copies[0], dy, x.shape[0])
     else:
-        sums = _sums(made, tile, x, dy, x.shape[0])
+        sums = _sums(made, x, dy, x.shape[0])
     total, own, n = sums.total, p.channels // p.groups, made.multiplier // p.multiplier
     result = total
     if thin or n > 1 or p.rank == 1:
@@ -133,7 +179,7 @@ def _rows(p: Conv, image: Any) -> Tensor:
     return made
 
 
-def _steps(p: Conv, tile: TapGradientTile, grad: Any, sizes: Sequence[Any], row: int) -> Tensor:
+def _steps(p: Conv, grad: Any, sizes: Sequence[Any], row: int) -> Tensor:
     """Boxes of dy, by rows of channels."""
     out, filters, images = p.out_image, p.out_channels, Images(p.layout)
 
@@ -153,14 +199,12 @@ def _product(p: Conv, left: Any, right: Any) -> Any:
     return left.astype(p.accumulate) * right.astype(p.accumulate)
 
 
-def _thin_sums(
-    p: Conv, tile: TapGradientTile, rows: Tensor, grad: Any, batch: Any
-) -> tuple[BoxSums, Tensor]:
+def _thin_sums(p: Conv, rows: Tensor, grad: Any, batch: Any) -> tuple[BoxSums, Tensor]:
     """The sums of rows of taps, whose columns and channels are one axis, and what these see."""
-    each, row = filled(p), math.gcd(tile.filters, widths(p.dtype).row)
+    (each, row), box = (filled(p), rows_of(p)[0]), pixel_box(p)
     wide, apart = p.kernel_w * each, p.stride[1] * each
-    sizes = [up(e, n) for e, n in zip((batch, *p.out_image), tile.box, strict=True)]
-    left = _steps(p, tile, grad, sizes, row)
+    sizes = [up(e, n) for e, n in zip((batch, *p.out_image), box, strict=True)]
+    left = _steps(p, grad, sizes, row)
     dy, top = p.stride[0], p.padding[0]
 
     def element(n: Any, y: Any, e: Any) -> Any:
@@ -179,11 +223,11 @@ def _thin_sums(
     seen: Tensor = te.compute((p.kernel_h, *sizes, up(wide, WHOLE)), window, name="Windows")
     n, y, x = axes = [te.reduce_axis((0, e), f"r{d}") for e, d in zip(sizes, "nhw", strict=True)]
 
-    def product(m: Any, r: Any, t: Any, j: Any) -> Any:
+    def taken(m: Any, r: Any, t: Any, j: Any) -> Any:
         return te.sum(_product(p, left[m // row, n, y, x, m % row], seen[r, n, y, x, j]), axis=axes)
 
-    total: Tensor = te.compute((p.out_channels, p.kernel_h, 1, wide), product, name="Sums")
-    return BoxSums(total, left, right, True, pixels=tile.box), seen
+    total: Tensor = te.compute((p.out_channels, p.kernel_h, 1, wide), taken, name="Sums")
+    return BoxSums(total, left, right, True, pixels=box), seen
 
 
 def reach(p: Conv, box: Sequence[Any]) -> tuple[Any, ...]:
@@ -192,10 +236,11 @@ def reach(p: Conv, box: Sequence[Any]) -> tuple[Any, ...]:
     return box[0], *(e + (k - 1) * d // s for e, k, d, s in taps)
 
 
-def _sums(p: Conv, tile: TapGradientTile, image: Any, grad: Any, batch: Any) -> BoxSums:
-    images, own, rows = Images(p.layout), p.channels // p.groups, rows_of(p, tile)
-    sizes = [up(e, n) for e, n in zip((batch, *p.out_image), tile.box, strict=True)]
-    left = _steps(p, tile, grad, sizes, rows[0])
+def _sums(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
+    images, own, rows = Images(p.layout), p.channels // p.groups, rows_of(p)
+    box = pixel_box(p)
+    sizes = [up(e, n) for e, n in zip((batch, *p.out_image), box, strict=True)]
+    left = _steps(p, grad, sizes, rows[0])
     (down, across), (dy, dx), (top, before) = p.dilation, p.stride, p.padding[:2]
 
     def seen(part: Any, a: Any, b: Any, n: Any, y: Any, x: Any, c: Any) -> Any:
@@ -218,4 +263,8 @@ def _sums(p: Conv, tile: TapGradientTile, image: Any, grad: Any, batch: Any) -> 
         return te.sum(_product(p, value, right[at]), axis=axes)
 
     total: Tensor = te.compute((p.out_channels, *p.kernel, own), element, name="Sums")
-    return BoxSums(total, left, right, True, pixels=tile.box)
+    return BoxSums(total, left, right, True, pixels=box)
+
+
+#: The declaration of this module, by name.
+FORMS = {"shared taps": declare_tap_gradient}

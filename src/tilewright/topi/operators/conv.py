@@ -307,11 +307,14 @@ class Conv(Convolution):
         return declare(self, given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.depthwise_byte_dots.FORMS`, or of those of
+        """One of :data:`~tilewright.topi.nn.depthwise_byte_dots.FORMS`, of
+        :data:`~tilewright.topi.nn.tap_gradients.FORMS`, or of those of
         :class:`~tilewright.topi.operators.convolution.Convolution`."""
-        from tilewright.topi.nn.depthwise_byte_dots import FORMS
+        from tilewright.topi.nn.depthwise_byte_dots import FORMS as DOTS
+        from tilewright.topi.nn.tap_gradients import FORMS as TAPS
 
-        return FORMS[form](self, given) if form in FORMS else super().declare_as(form, given)
+        known: dict[str, Any] = DOTS | TAPS
+        return known[form](self, given) if form in known else super().declare_as(form, given)
 
     def permutation(self, name: str) -> tuple[int, ...] | None:
         """Of images in channels-last layouts, and of filters there that are not depthwise."""

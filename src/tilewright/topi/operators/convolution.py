@@ -271,7 +271,7 @@ class Convolution(Problem):
         declared: Declared = known[form](self, given)
         return declared
 
-    @property
+    @cached_property
     def channels_last(self) -> bool | None:
         """Whether channels lie next to one another; None where they do in blocks, or those of the
         result lie otherwise."""

@@ -52,7 +52,9 @@ def store(
         n, c, *space = image_axes(out, images.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
     axes = [n, *space, c]
-    extents = [extent_of(a) for a in axes]
+    number, channels, extents = images.extents([extent_of(a) for a in out.op.axis])
+    gone = [1] * (len(space) - len(extents))
+    extents = [number, *gone, *extents, channels // (images.block or 1)]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import cache
 from typing import ClassVar, Protocol
 
 from tilewright.target.devices import WARP
@@ -14,6 +15,7 @@ from tilewright.topi.parameters import later
 LANES, ROWS = 128, 64
 
 
+@cache
 def columns_of(channels: int, kind: str = "float16") -> int:
     """Columns of an instruction that a number of channels, of a type, is multiplied by: the most
     that divide them.

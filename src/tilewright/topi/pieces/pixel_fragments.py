@@ -8,11 +8,7 @@ from collections.abc import Sequence
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.target.instruction import Instruction
-from tilewright.target.instructions import tma_load
-from tilewright.topi.nn.tap_gradients import box_of_rows
-from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.box_products import innermost
-from tilewright.topi.pieces.tap_tiles import TapGradientTile
 
 
 def load_fragments(
@@ -30,11 +26,3 @@ def load_fragments(
     stage.reorder(*others, *whole, c, *block)
     stage.unroll(*others, *whole, c)
     stage.tensorize(block[0], instruction)
-
-
-def bring_rows(stage: Stage, sums: Stage, at: IterVar, p: Conv, tile: TapGradientTile) -> None:
-    """Copy rows of few channels as they lie, ahead of iterations of the loop ``at``."""
-    stage.compute_at(sums, at)
-    if tile.stages > 1:
-        stage.pipeline(tile.stages)
-    stage.tensorize(stage.op.axis[-3], tma_load(box_of_rows(p, tile), p.dtype))

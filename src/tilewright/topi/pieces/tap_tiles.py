@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from tilewright.target.devices import WARP
@@ -11,7 +10,7 @@ from tilewright.target.devices import WARP
 @dataclass(frozen=True)
 class TapGradientTile:
     """A block computes ``filters`` by ``channels`` of all taps, from one of ``splits`` parts of the
-    pixels, of which a step has a box of ``images`` by ``rows`` by ``columns``.
+    pixels.
 
     ``warps_m`` by ``warps_n`` by ``warps_r`` by ``warps_t`` warps have parts of the filters, of the
     channels, and of the rows and columns of taps.
@@ -19,24 +18,12 @@ class TapGradientTile:
 
     filters: int = 64
     channels: int = 64
-    images: int = 1
-    rows: int = 8
-    columns: int = 8
     warps_m: int = 4
     warps_n: int = 1
     warps_r: int = 1
     warps_t: int = 1
     stages: int = 3
     splits: int = 1
-
-    @property
-    def box(self) -> tuple[int, int, int]:
-        return self.images, self.rows, self.columns
-
-    @property
-    def pixels(self) -> int:
-        """Pixels of a step."""
-        return math.prod(self.box)
 
     @property
     def own(self) -> tuple[int, int]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_products import copy, over_threads, step_of
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.box_tiles import WarpProductTile
@@ -29,8 +28,8 @@ _INSTRUCTIONS = {
 
 
 def form(p: Problem, tile: WarpProductTile) -> str:
-    """The declaration of a problem."""
-    return "boxes" if isinstance(p, Gemm) else "pixels"
+    """The declaration of a problem: of pixels where it has images."""
+    return "pixels" if getattr(p, "rank", 0) else "boxes"
 
 
 def schedule_byte_products(d: BoxDeclaration, tile: WarpProductTile) -> Schedule:

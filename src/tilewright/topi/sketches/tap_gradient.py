@@ -13,15 +13,14 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
+from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
-from tilewright.topi.nn.tap_gradients import TapDeclaration, reach, taps_of
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.nn.tap_gradients import TapDeclaration
 from tilewright.topi.pieces.box_products import copy, innermost, load
 from tilewright.topi.pieces.box_results import add_parts
-from tilewright.topi.pieces.pixel_fragments import bring_rows, load_fragments
+from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
-from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
 #: By type: the product, and the loads of its operands.
@@ -95,15 +94,15 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
                 load_fragments(stage, others, (n, y, x), c, d.boxes.pixels, loads[k], turned=True)
             else:
                 stage.unroll(*stage.op.axis)
-    assert isinstance(d.problem, Conv)
-    made = taps_of(d.problem)
-    assert made is not None
-    for tensor, box in zip(boxes, (tile.box, reach(made, tile.box)), strict=True):
-        stage, row = s[tensor], extent_of(tensor.op.axis[-1])
-        if tensor is boxes[1] and d.seen is not None:
-            bring_rows(stage, sums, at, made, tile)
-        else:
-            load(stage, sums, at, len(stage.op.axis) - 4, (*box, row), tile.stages, apart=False)
+    for tensor, box in zip(boxes, d.boxes_of(tile.channels), strict=True):
+        stage = s[tensor]
+        if tensor is boxes[0] or d.seen is None:
+            load(stage, sums, at, len(stage.op.axis) - 4, box, tile.stages, apart=False)
+        else:  # rows of few channels, as they lie
+            stage.compute_at(sums, at)
+            if tile.stages > 1:
+                stage.pipeline(tile.stages)
+            stage.tensorize(stage.op.axis[-3], tma_load(box, d.problem.dtype))
     return s
 
 
