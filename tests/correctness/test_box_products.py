@@ -23,7 +23,7 @@ from tilewright.topi import Conv, Conv3d, Gemm
 from tilewright.topi.gpu.box_products import Sizes, has_windows, suited, suits, suits_splits
 from tilewright.topi.nn.box_copies import in_boxes, sliced
 from tilewright.topi.pieces.box_tiles import BoxProductTile
-from tilewright.topi.templates import TEMPLATES
+from tilewright.topi.templates import TEMPLATES, templates
 
 #: By pass, what computes it.
 BY_PASS = {"forward": "gpu.box_products", "dgrad": "gpu.box_products", "wgrad": "gpu.box_gradient"}
@@ -416,6 +416,25 @@ def test_windows_are_summed_in_parts(values: dict[str, Any], turned: int, target
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
     device = target.split()[0].replace("sim", "cpu")
     assert run(p, kernel, device=device, exact=convolution) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize(("batch", "layer", "name"), [
+    (64, (512, 512, 3, 7), "gpu.window_splits"), (64, (256, 128, 1, 56), "gpu.box_products"),
+    (64, (128, 512, 1, 28), "gpu.whole_boxes"), (1, (512, 2048, 1, 7), "gpu.whole_boxes"),
+])  # fmt: skip
+def test_what_is_predicted_to_be_fastest_comes_first(
+    batch: int, layer: tuple[int, int, int, int], name: str
+) -> None:
+    channels, filters, taps, size = layer
+    p = Conv.parse(
+        (batch, channels, size, size), (filters, channels, taps, taps), 1, padding=taps // 2,
+        dtype="float16", layout="NHWC",
+    )  # fmt: skip
+    machine = Target.parse("cuda -arch=sm_90a")
+    found = [t for t in templates(p, machine) if t.price is not None]
+    prices = [t.price(p, t.candidates(p, machine)[0], machine) for t in found if t.price]
+    assert prices == sorted(prices)
+    assert found[0].name == name
 
 
 def test_problems_with_results_for_every_processor_are_not_split() -> None:

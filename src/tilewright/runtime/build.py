@@ -93,8 +93,9 @@ def _with_constants(module: Module, constants: Sequence[Any]) -> Module:
     """A module whose kernels tell which of their parameters are constants."""
     if not constants:
         return module
+    known = set(map(id, constants))  # a parameter may be a variable, whose == makes an expression
     funcs = (
-        replace(f, constants=tuple(k for k, p in enumerate(f.params) if p in constants))
+        replace(f, constants=tuple(k for k, p in enumerate(f.params) if id(p) in known))
         for f in module.funcs
     )
     return replace(module, funcs=tuple(funcs))

@@ -39,6 +39,8 @@ WRITTEN = 30.0
 #: Tiles that read the same numbers of a filter and are so few that what the first of them waits for
 #: counts, and how many channels ahead it is prefetched then.
 _FEW, _AHEAD = 16, 16
+#: How much of a task a thread waits for others at the end, which take tasks that nobody has begun.
+_WAITS = 0.03
 #: Bytes of the second-level cache.
 _SECOND = 2**20
 #: Bytes of a filter that come from the last-level cache in the time of a vector of products, beside
@@ -182,7 +184,8 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     else:
         worse = 0.1 * (4 * held > _KEPT)
     cost = sums * (1 + worse) + copied + stored + 500
-    return float(-(-tasks // threads) * cost + packed / threads)
+    rounds = -(-tasks // threads) + (_WAITS if threads > 1 else 0.0)
+    return float(rounds * cost + packed / threads)
 
 
 def _step(t: FlatTile, rows: int) -> float:

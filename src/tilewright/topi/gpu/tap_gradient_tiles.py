@@ -50,6 +50,9 @@ _SPARE = 16
 _BEGIN, _ADDING, _PART, _ADDED, _COPYING = 1.7, 2.0, 0.03, 1.28, 1.35
 #: Of the cache, what is read counts less; rows of boxes that are shorter take as long.
 _CACHED, _SHORT = 0.55, 128
+#: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_gradient_tiles`, which
+#: are too long where taps have few channels.
+_BESIDE = 1.2
 #: Floats of a row of shared memory that has all banks.
 _LINE = 32
 #: Of how many rounds of blocks the last, which is not full, counts.
@@ -80,7 +83,7 @@ def suits_taps(p: Problem) -> bool:
     found = shared_taps(p)
     if not found:
         return False
-    return not suits_gradient(p) or min(found.values()) < best_gradient(p)
+    return not suits_gradient(p) or _BESIDE * min(found.values()) < best_gradient(p)
 
 
 def tap_gradient_tiles(p: Problem, target: Target) -> list[TapGradientTile]:

@@ -4,7 +4,8 @@ A tap then reads what lies a constant distance behind the pixel of a result, in 
 is: windows of any rank are those of one dimension, and neighbouring results, be they of the same
 row or not, read neighbouring pixels. In return, vectors along pixels compute results for the
 padding between rows, too, which are dropped. With a stride the pixels of a phase are stored side by
-side.
+side. Vectors across channels need neither: of few channels they join the taps of a row, and single
+pixels they read as the image lies.
 
 A gradient by the input with stride 1 is the convolution of dy with the filter rotated. With a
 stride, every s-th pixel of the result sees every s-th tap: the pixels of a phase are a convolution

@@ -11,8 +11,8 @@ from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_parts import add_parts
 from tilewright.topi.pieces.box_products import bring, by_groups, copy, step_of
-from tilewright.topi.pieces.box_results import add_parts
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart
 from tilewright.topi.pieces.tiling import extent_of

@@ -3,7 +3,8 @@
 A task takes some rows of results of an image, and channels of it, and copies what they see, row
 behind row (:mod:`~tilewright.topi.nn.flat_windows`): a vector of neighbouring pixels is then
 contiguous for every tap, whatever rows it belongs to. Where vectors lie along pixels, the filter is
-read as it lies. No column of im2col is stored.
+read as it lies; where they lie across channels, images are, if windows are single pixels. No column
+of im2col is stored.
 """
 
 from __future__ import annotations
