@@ -19,8 +19,8 @@ from tests.support.quantized import check
 
 import tilewright
 from tilewright.target import Target
-from tilewright.topi import Conv, Gemm
-from tilewright.topi.gpu.box_products import Sizes, suited, suits, suits_splits
+from tilewright.topi import Conv, Conv3d, Gemm
+from tilewright.topi.gpu.box_products import Sizes, has_windows, suited, suits, suits_splits
 from tilewright.topi.nn.box_copies import in_boxes, sliced
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.templates import TEMPLATES, templates
@@ -206,6 +206,101 @@ def test_tiles_of_windows_go_on_from_one_image_to_the_next(
         kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
         error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
         assert error < TOLERANCE[p.dtype]
+
+
+def _volume(filters: int, shape: tuple[int, ...], **values: Any) -> Conv3d:
+    """A small convolution in three dimensions, channels last."""
+    groups = values.pop("groups", 1)
+    kernel = values.pop("kernel", (2, 3, 2))
+    values = {"dtype": "float16", "padding": 1, "layout": "NDHWC"} | values
+    return Conv3d.parse(shape, (filters, shape[1] // groups, *kernel), groups, **values)
+
+
+_VOLUMES = [
+    _volume(24, (2, 32, 3, 5, 6), epilogue="bias+relu"),
+    _volume(32, (2, 16, 3, 4, 5), pass_="dgrad"),
+    _volume(24, (1, 32, 5, 6, 7), stride=(1, 2, 2), kernel=(3, 2, 1)),
+    _volume(24, (1, 64, 3, 4, 7), stride=(2, 1, 3), kernel=(1, 2, 3), pass_="dgrad"),
+    _volume(64, (1, 64, 2, 5, 3), groups=2, dtype="bfloat16", padding=(0, 1, 2, 2, 0, 1)),
+    _volume(16, (1, 16, 2, 10, 9), kernel=(3, 3, 3)),
+    _volume(24, (1, 3, 2, 5, 9), kernel=(3, 3, 3), stride=(1, 2, 2)),
+    _volume(24, (1, 3, 2, 5, 9), pass_="wgrad"),
+    _volume(72, (2, 64, 2, 4, 5), pass_="wgrad", stride=(2, 1, 1), dilation=(1, 1, 2), padding=2),
+    _volume(16, (1, 16, 2, 3, 3), padding=4, kernel=(5, 7, 1)),
+    _volume(72, (2, 40, 2, 3, 5), kernel=(1, 1, 1), padding=0),
+    _volume(24, (1, 32, 2, 4, 5), dtype="int8"),
+    _volume(24, (1, 16, 2, 4, 5), dtype="float32", precision="tf32x3"),
+    _volume(24, (1, 16, 2, 4, 5), dtype="float32", precision="tf32x3", pass_="dgrad", stride=2),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("p", _VOLUMES, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_images_have_three_dimensions(target: str, p: Conv3d) -> None:
+    """In every schedule of boxes that is for such a problem, by its smallest likely tile."""
+    machine = Target.parse(target)
+    names = ["gpu.box_products", "gpu.whole_boxes", "gpu.box_splits"]
+    names += ["gpu.window_products"] if has_windows(p) else []
+    if p.pass_ == "wgrad":
+        names = ["gpu.box_gradient"]
+    elif p.pass_ == "dgrad" and max(p.stride) > 1:
+        names.remove("gpu.box_splits")
+    found = 0
+    for template in (TEMPLATES[name] for name in names):
+        likely = template.candidates(p, machine)[:8]
+        for tile in sorted(likely, key=lambda t: getattr(t, "groups", 1))[:1]:
+            declared = template.declare(p, tile)
+            kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+            if p.is_quantized:
+                check(kernel, p)
+            else:
+                device = target.split()[0].replace("sim", "cpu")
+                error = run(p, kernel, device=device, exact=convolution)
+                assert error < TOLERANCE.get(p.dtype, 1e-3), tile
+            found += 1
+    assert found
+
+
+_ROWS_OF_TAPS = [
+    Conv.parse((2, 64, 5, 9), (72, 64, 3, 3), 1, padding=1, layout="NHWC", dtype="bfloat16"),
+    Conv.parse((1, 32, 9, 10), (64, 32, 2, 4), 1, stride=(2, 1), layout="NHWC", dtype="float16"),
+    Conv.parse((1, 128, 7, 9), (128, 64, 3, 2), 2, padding=2, dilation=2, layout="NHWC",
+               dtype="float16"),
+    Conv.parse((2, 64, 45), (24, 64, 3), 1, padding=1, layout="NWC", dtype="float16"),
+    _volume(24, (1, 96, 3, 4, 9), stride=(2, 1, 1)), _volume(64, (1, 16, 2, 4, 9)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("p", _ROWS_OF_TAPS, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_rows_of_taps_read_whole_boxes(target: str, p: Conv | Conv3d) -> None:
+    """Each warpgroup has a row of taps, whose columns of an instruction begin a pixel apart."""
+    p, machine = p.replace(pass_="wgrad"), Target.parse(target)
+    template = TEMPLATES["gpu.whole_gradient"]
+    likely = template.candidates(p, machine)
+    for tile in (likely[0], replace(likely[0], splits=1)):
+        declared = template.declare(p, tile)
+        schedule = template.schedule(declared, tile)
+        columns = p.kernel[-1] * tile.channels
+        text = str(tilewright.lower(schedule, declared.args, machine))
+        assert f"wgmma_m64n{columns}k16_" in text
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
+        assert error < TOLERANCE[p.dtype], tile
+
+
+def test_a_tile_of_volumes_has_planes() -> None:
+    machine = Target.parse("cuda -arch=sm_90a")
+    p = _volume(16, (4, 16, 32, 32, 32), kernel=(3, 3, 3), pass_="dgrad")
+    template = TEMPLATES["gpu.whole_boxes"]
+    tile = template.candidates(p, machine)[0]
+    assert template.fits(p, machine)
+    assert tile.planes > 1
+    assert len(tile.box) == 4
+    declared = template.declare(p, tile)
+    text = str(tilewright.lower(template.schedule(declared, tile), declared.args, machine))
+    seen = "x".join(str(n + 2) for n in tile.box[1:])
+    assert f"tma_load_float16_{tile.images}x{seen}x16_s32" in text
 
 
 def test_windows_are_taken_where_boxes_of_results_stand_out() -> None:

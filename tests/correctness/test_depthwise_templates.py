@@ -6,12 +6,23 @@ import dataclasses
 
 import numpy as np
 import pytest
-from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference, run
+from tests.support.dense import convolution
+from tests.support.depthwise import (
+    TOLERANCE,
+    decode,
+    encode,
+    poison,
+    random_inputs,
+    reference,
+    run,
+)
 
 import tilewright
 from tilewright import te
 from tilewright.ir.errors import ScheduleError
-from tilewright.topi import Conv
+from tilewright.target import Target
+from tilewright.topi import Conv, Conv3d
+from tilewright.topi.declare import IMAGES
 from tilewright.topi.templates import TEMPLATES, candidates, default_schedule, templates
 
 PASSES = ["forward", "dgrad", "wgrad"]
@@ -29,6 +40,41 @@ def test_one_kernel_serves_every_batch(pass_, layout, target):
     kernel = tilewright.build(template.schedule(found, config), found.args, target)
     for batch in (1, 4):
         assert run(p.replace(batch=batch), kernel) < TOLERANCE["float32"]
+
+
+_VOLUMES = [
+    Conv3d.parse((3, 6, 4, 7, 9), (6, 1, 3, 3, 3), 6, padding=1, epilogue=("bias", "relu")),
+    Conv3d.parse((2, 5, 5, 6, 7), (10, 1, 3, 2, 5), 5, stride=(2, 1, 3), padding=(2, 0, 1)),
+    Conv3d.parse((1, 3, 2, 3, 3), (3, 1, 5, 7, 7), 3, padding=4, dtype="float16"),
+    Conv3d.parse((2, 8, 6, 5, 5), (8, 1, 5, 1, 1), 8, dilation=(1, 2, 1), dtype="bfloat16"),
+]
+_OF_VOLUMES = ("gpu.strips", "gpu.pixels", "gpu.reduction_planes", "gpu.reduction_pixels")
+
+
+@pytest.mark.parametrize("target", [
+    "sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
+@pytest.mark.parametrize("layout", ["NCDHW", "NDHWC"])
+@pytest.mark.parametrize("pass_", PASSES)
+@pytest.mark.parametrize("p", _VOLUMES, ids=str)
+def test_images_may_have_three_dimensions(p, pass_, layout, target):
+    """Of any batch, without images also, by tiles far apart in rank."""
+    steps = () if pass_ == "wgrad" else p.epilogue
+    p = p.replace(pass_=pass_, layout=layout, epilogue=steps)
+    machine = Target.parse(target)
+    (template,) = (t for t in map(TEMPLATES.get, _OF_VOLUMES) if t.fits(p, machine))
+    tiles = list(template.candidates(p, machine))
+    device = target.split()[0].replace("sim", "cpu")
+    for config, batch in ((tiles[0], te.var("n")), (tiles[len(tiles) // 3], None)):
+        found = template.declare(p, config, batch)
+        kernel = tilewright.build(template.schedule(found, config), found.args, target)
+        assert run(p, kernel, device=device, exact=convolution) < TOLERANCE[p.dtype]
+        if batch is not None and device == "cpu":
+            shapes = {n: (0, *s[1:]) if n in IMAGES else s for n, s in p.shapes().items()}
+            result = p.result.shape if pass_ == "wgrad" else (0, *p.result.shape[1:])
+            out = encode(np.full(result, np.nan), p.result.dtype)
+            kernel(*random_inputs(p, shapes).values(), out)
+            assert not decode(out).any()
 
 
 @pytest.mark.parametrize("pass_", PASSES)

@@ -31,6 +31,8 @@ LAYERS: tuple[Problem, ...] = (
     Conv.parse((1, 8, 9, 9), (8, 1, 3, 3), padding=1, dtype="float8_e4m3fn", layout="NHWC"),
     Conv.parse((1, 16, 9), (8, 16, 3), 1, padding=1, dtype="float8_e5m2", layout="NWC"),
     Conv3d.parse((1, 4, 3, 5, 6), (6, 4, 3, 3, 1), padding=1, dtype="float8_e4m3fn"),
+    Conv3d.parse((1, 32, 3, 5, 6), (16, 32, 3, 3, 1), padding=1, dtype="float8_e4m3fn",
+                 layout="NDHWC"),
     Gemm(m=33, n=40, k=70, dtype="float8_e4m3fn", transpose_b=True, epilogue="dequantize+bias"),
     Gemm(m=5, n=17, k=9, dtype="float8_e5m2", transpose_a=True, out_dtype="float16"),
     Gemm(m=5, n=7, k=9, batch=3, dtype="float8_e4m3fn", out_dtype="float32"),

@@ -315,6 +315,25 @@ def test_what_the_host_says_of_windows() -> None:
     assert found.corners == ((-2, -1), (-2, -1))
 
 
+def test_what_the_host_says_of_windows_of_volumes() -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 4, 10, 9, 64), "float16", name="X").buffer
+    window = Window((4, 10, 5), (1, 1, 2), (-1, 0, -2))
+    made = TensorMap(0, Box((0, 1, 2, 3, 4), (128, 64)), 128, window)
+    assert TensorMap.of(made.row) == made
+    found = tiled(made, x, {"n": 7})
+    assert found.extents == (64, 9, 10, 4, 7)
+    assert (found.box, found.steps) == ((128, 64), (1, 2, 1, 1, 1))
+    assert found.corners == ((-2, 0, -1), (-2, 0, -1))
+
+
+def test_corners_of_windows_are_the_nearer_the_more_dimensions_images_have() -> None:
+    assert not Window((9,), (1,), (-300,)).limits((400,))
+    assert "within 128" in Window((9, 9), (1, 1), (-300, 0)).limits((400, 9))
+    assert not Window((9, 9), (1, 1), (-17, 0)).limits((40, 9))
+    assert "within 16" in Window((9, 9, 9), (1, 1, 1), (0, -17, 0)).limits((9, 40, 9))
+
+
 def test_the_driver_gets_corners_of_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     """And of small tensors a bit that it sets is cleared, where it is of before 13.2."""
     driver = pytest.importorskip("cuda.bindings.driver")

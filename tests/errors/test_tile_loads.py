@@ -210,7 +210,7 @@ class TestWindows:
         def other(x: Any, p: Any, k: Any) -> Any:
             return te.if_then_else(p // 81 < 4, x[p // 81, p // 9 % 9, (p + 1) % 9, k], zero)
 
-        self.refused(other, "is not that of a column")
+        self.refused(other, "is not that of a result")
 
     def test_of_results_that_are_too_far_apart(self) -> None:
         zero = te.const(0, "float16")

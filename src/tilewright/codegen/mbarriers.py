@@ -109,16 +109,27 @@ def _load(dimensions: int) -> str:
   }}"""
 
 
-_LOAD_WINDOWS = """  __device__ __forceinline__ void load_windows(
-      void* to, const TensorMap* map, unsigned bytes, int n, int h, int w, int c, int r, int s) {
+def _load_windows(rank: int) -> str:
+    """A load of windows of images of ``rank`` dimensions, and the place of the tap after it."""
+    space, taps = "dhw"[3 - rank :], "qrs"[3 - rank :]
+    names = ["n", *space, "c"]
+    params = ", ".join(f"int {name}" for name in (*names, *taps))
+    places, offsets = (
+        ", ".join(f"%{first + k}" for k in range(count))
+        for first, count in ((3, rank + 2), (rank + 5, rank))
+    )
+    values = [f'"r"({name})' for name in ("c", *space[::-1], "n")]
+    values += [f'"h"((unsigned short){name})' for name in taps[::-1]]
+    return f"""  __device__ __forceinline__ void load_windows(
+      void* to, const TensorMap* map, unsigned bytes, {params}) {{
     const unsigned barrier = place(issued);
     asm volatile("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;"
         :: "r"(barrier), "r"(bytes) : "memory");
-    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.im2col"
-        ".mbarrier::complete_tx::bytes [%0], [%1, {%3, %4, %5, %6}], [%2], {%7, %8};"
-        :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(map), "r"(barrier), "r"(c), "r"(w),
-           "r"(h), "r"(n), "h"((unsigned short)s), "h"((unsigned short)r) : "memory");
-  }"""
+    asm volatile("cp.async.bulk.tensor.{rank + 2}d.shared::cluster.global.im2col"
+        ".mbarrier::complete_tx::bytes [%0], [%1, {{{places}}}], [%2], {{{offsets}}};"
+        :: "r"((unsigned)__cvta_generic_to_shared(to)), "l"(map), "r"(barrier),
+           {", ".join(values)} : "memory");
+  }}"""
 
 
 #: What a kernel with such a queue needs: the type of its maps, and of the object.
@@ -177,4 +188,4 @@ template <unsigned Slots, unsigned Warps, bool Whole> struct TileLoads {
     if (leading) pass(barrier, freed / Slots & 1);
     ++freed;
   }
-""" + "\n".join([*map(_load, range(1, 6)), _LOAD_WINDOWS]) + "\n};"  # fmt: skip
+""" + "\n".join([*map(_load, range(1, 6)), *map(_load_windows, range(1, 4))]) + "\n};"  # fmt: skip

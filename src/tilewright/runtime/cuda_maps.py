@@ -74,7 +74,7 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
             raise ArgumentError(problem)
     if made.window is not None:
         w = made.window
-        problem = w.limits(shape[1:3])
+        problem = w.limits(shape[1:-1])
         if problem:
             raise ArgumentError(f"{buffer.name}: {problem}")
         return Tiled(
@@ -84,7 +84,7 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
             made.box.extents,
             (1, *reversed(w.steps), 1),
             f"{made.swizzle}B" if made.swizzle else "NONE",
-            (w.first[::-1], w.last(shape[1:3])[::-1]),
+            (w.first[::-1], w.last(shape[1:-1])[::-1]),
         )
     order, extents = made.box.dimensions[::-1], made.box.extents[::-1]
     steps = made.box.steps[::-1] or (1,) * len(order)

@@ -92,7 +92,7 @@ class TensorMap:
         """The map that :attr:`row` is of."""
         param, dimensions, extents, swizzle, *more = row
         if len(more) == 3:
-            grid, steps, first = ((a, b) for a, b in more)
+            grid, steps, first = map(tuple, more)
             box = Box(tuple(dimensions), tuple(extents))
             return TensorMap(param, box, swizzle, Window(grid, steps, first))
         return TensorMap(param, Box(*map(tuple, (dimensions, extents, *more))), swizzle)

@@ -71,8 +71,8 @@ class Argument:
     scopes : the memories where it may lie.
     swizzles : by how many bytes its memory may be swizzled (:mod:`tilewright.ir.swizzle`), 0 for
         not at all. Strides are those without the swizzle.
-    reach : of swizzled memory, within how many bytes from where the swizzle begins again its first
-        element must lie; 0 for anywhere.
+    reach : of swizzled memory, within how many bytes from where a row begins its first element must
+        lie; 0 for anywhere.
     fragment : of an operand that a group of threads holds together, by dimension where each bit of
         its index goes, the lowest first: "lane N" to bit N of the thread's number in the group,
         "slot N" to bit N of the number of the thread's register.

@@ -20,7 +20,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Load, Var
 from tilewright.ir.ops import add, const, floordiv, floormod
 from tilewright.ir.stmt import Access, For, ForKind, If, Instr, Remark, Seq, Stmt, Store
-from tilewright.ir.swizzle import pattern, width_of
+from tilewright.ir.swizzle import width_of
 from tilewright.ir.visit import substitute
 from tilewright.target.fragments import spread
 from tilewright.target.instruction import Argument, Instruction, stride_along
@@ -258,10 +258,10 @@ class _Matching:
                 return f"its stride along {axis.name} is {stride}, not {wanted}"
         if argument.align and not self.aligned(argument, access):
             return f"its address is not known to be a multiple of {argument.align} bytes"
-        if width and argument.reach and not self.reached(argument, access, pattern(width)):
+        if width and argument.reach and not self.reached(argument, access, width):
             return (
                 f"its first element is not known to lie in the first {argument.reach} of the "
-                f"{pattern(width)} bytes after which its swizzle repeats"
+                f"{width} bytes of a row"
             )
         return ""
 
@@ -297,14 +297,14 @@ class _Matching:
         form = as_affine(self.analyzer.simplify(plain.offset(first)))
         return not any(k % elements for k in (*form.terms.values(), form.const))
 
-    def reached(self, argument: Argument, access: Access, period: int) -> bool:
-        """Whether the first element lies near enough to where the swizzle begins again."""
+    def reached(self, argument: Argument, access: Access, row: int) -> bool:
+        """Whether the first element lies near enough to where a row of ``row`` bytes begins."""
         zero: dict[Expr, Expr] = dict.fromkeys(self.axes, const(0))
         layout, size = access.buffer.layout, access.buffer.dtype.bytes
         assert layout is not None
         first = tuple(substitute(i, zero) for i in access.indices)
         offset = self.analyzer.simplify(replace(layout, swizzle=None).offset(first))
-        beyond = floormod(offset, const(period // size))
+        beyond = floormod(offset, const(row // size))
         return self.analyzer.prove(beyond < const(argument.reach // size))
 
     def note(self, text: str, depth: int) -> None:

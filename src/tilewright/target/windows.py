@@ -18,18 +18,24 @@ from tilewright.ir.ops import add, const, floordiv, floormod, mul
 from tilewright.ir.stmt import Access
 from tilewright.ir.visit import substitute, uses
 
-#: Dimensions of a tensor that windows slide over: image, row, column, channel.
-DIMENSIONS = 4
-#: What corners may lie within, and offsets of taps may be at most.
-_CORNERS, OFFSET = range(-128, 128), 255
-#: How far apart results may be.
-_MOST_STEP = 8
+#: How far apart results may be, and images of how many dimensions there are maps of.
+_MOST_STEP, _RANKS = 8, (1, 2, 3)
+
+
+def most_offset(rank: int) -> int:
+    """How far a tap may be from the corner of its window, in images of ``rank`` dimensions: an
+    instruction has 16 bits for all of them.
+
+    >>> [most_offset(rank) for rank in (1, 2, 3)]
+    [65535, 255, 31]
+    """
+    return (1 << 16 // rank) - 1
 
 
 @dataclass(frozen=True)
 class Window:
-    """Results of ``grid`` rows and columns an image, whose windows are ``steps`` pixels apart, the
-    first at ``first``."""
+    """Results of ``grid`` extents an image, outermost first, whose windows are ``steps`` pixels
+    apart, the first at ``first``."""
 
     grid: tuple[int, ...]
     steps: tuple[int, ...]
@@ -44,8 +50,11 @@ class Window:
         """Why there is no map of it; empty where there is one."""
         if not all(1 <= step <= _MOST_STEP for step in self.steps):
             return f"windows are {self.steps} pixels apart: at most {_MOST_STEP}"
-        if not all(x in _CORNERS for x in (*self.first, *self.last(image))):
-            return f"windows begin at {self.first}, {self.last(image)} from the end: within 128"
+        corner = (most_offset(len(self.grid)) + 1) // 2
+        if not all(-corner <= x < corner for x in (*self.first, *self.last(image))):
+            return (
+                f"windows begin at {self.first}, {self.last(image)} from the end: within {corner}"
+            )
         return ""
 
 
@@ -53,12 +62,14 @@ def window_of(
     access: Access, axes: Sequence[Var], extents: Sequence[int], analyzer: Analyzer
 ) -> tuple[Expr, ...] | str:
     """Where windows are that ``access`` is of, by ``axes`` of ``extents``, the number of a result
-    and a channel: the number of the first result, the row and the column of the tap, then
-    :class:`Window` by its fields; or why it is of none. Indices have to be as they were declared,
-    not simplified: ``n // (h * w)``, ``n // w % h * step + tap - before``, and columns alike."""
-    if len(access.indices) != DIMENSIONS or len(axes) != 2:
-        return "a tensor of images, rows, columns and channels, and boxes of results by channels"
-    image, row, column, channel = access.indices
+    and a channel: the number of the first result, the place of the tap along each dimension of an
+    image, then :class:`Window` by its fields; or why it is of none. Indices have to be as they were
+    declared, not simplified: ``n // (h * w)``, ``n // w % h * step + tap - before``, and so on."""
+    if len(access.indices) - 2 not in _RANKS or len(axes) != 2:
+        return (
+            "a tensor of images of 1 to 3 dimensions and channels, and boxes of results by channels"
+        )
+    image, *space, channel = access.indices
     pixel = axes[0]
     match image:
         case FloorDiv(number, IntImm(_, size)):
@@ -69,37 +80,42 @@ def window_of(
         return f"{number} does not count results along {pixel.name}"
     if uses(channel, {pixel}) or as_affine(channel).coefficient(axes[1]) != 1:
         return f"index {channel} is not that of a channel"
-    wide = _modulus(column, number)
-    if not wide or size % wide:
-        return f"index {column} is not that of a column of {number}"
-    grid = size // wide, wide
-    found, taps = [], []
-    numbers = floordiv(number, const(wide, number.dtype)), number
-    for index, one, count, full in zip(
-        (row, column), numbers, grid, access.buffer.shape[1:3], strict=True
-    ):
+    grid, steps, first, taps = list[int](), list[int](), list[int](), list[Expr]()
+    inner = 1
+    for index in reversed(space):
+        one = _over(number, inner)
+        count = _modulus(index, one)
+        if not count:
+            return f"index {index} is not that of a result, of which {number} is the number"
         form, atom = as_affine(index), floormod(one, const(count, number.dtype))
-        step = form.coefficient(atom)
         tap = form.without(atom)
-        if not step or not isinstance(full, IntImm):
-            return f"index {index} is not that of a result of {grid} an image"
-        offset = (tap - tap.const).to_expr(index.dtype)
+        offset, most = (tap - tap.const).to_expr(index.dtype), most_offset(len(space))
         with analyzer.scope():
             if uses(offset, {pixel, axes[1]}) or not (
-                analyzer.prove(offset >= 0) and analyzer.prove(offset <= OFFSET)
+                analyzer.prove(offset >= 0) and analyzer.prove(offset <= most)
             ):
-                return f"{offset} is not known to be the place of a tap, of 0 to {OFFSET}"
-        found.append((step, tap.const))
-        taps.append(offset)
-    (high_step, top), (wide_step, left) = found
-    window = Window(grid, (high_step, wide_step), (top, left))
-    rows, columns = (int(x.value) for x in access.buffer.shape[1:3] if isinstance(x, IntImm))
-    problem = window.limits((rows, columns))
+                return f"{offset} is not known to be the place of a tap, of 0 to {most}"
+        inner *= count
+        grid.insert(0, count)
+        steps.insert(0, form.coefficient(atom))
+        first.insert(0, tap.const)
+        taps.insert(0, offset)
+    if inner != size:
+        return f"index {image} is not that of an image, of {inner} results each"
+    window = Window(tuple(grid), tuple(steps), tuple(first))
+    full = [int(x.value) for x in access.buffer.shape[1:-1] if isinstance(x, IntImm)]
+    if len(full) != len(space):
+        return f"images of {access.buffer.shape[1:-1]} are not all of one size"
+    problem = window.limits(full)
     if problem:
         return problem
     start = substitute(number, {pixel: const(0, pixel.dtype)})
     fixed = (*window.grid, *window.steps, *window.first)
     return (start, *taps, *(const(x, number.dtype) for x in fixed))
+
+
+def _over(number: Expr, count: int) -> Expr:
+    return number if count == 1 else floordiv(number, const(count, number.dtype))
 
 
 def _modulus(index: Expr, number: Expr) -> int:
@@ -112,22 +128,23 @@ def _modulus(index: Expr, number: Expr) -> int:
 
 
 def opened(access: Access, axes: Sequence[Var]) -> tuple[Window, tuple[Expr, ...]]:
-    """The window of an operand, and where a box of it by ``axes`` begins: image, row, column,
-    channel, the row and the column of the tap."""
-    first, *taps = access.window[:3]
+    """The window of an operand, and where a box of it by ``axes`` begins: image, the place along
+    each of its dimensions, channel, and those of the tap."""
+    rank = len(access.indices) - 2
+    first, *taps = access.window[: 1 + rank]
     values = []
-    for x in access.window[3:]:
+    for x in access.window[1 + rank :]:
         assert isinstance(x, IntImm)
-        values.append(x.value)
-    high, wide, *others = values
-    window = Window((high, wide), (others[0], others[1]), (others[2], others[3]))
+        values.append(int(x.value))
+    window = Window(*(tuple(values[k * rank : (k + 1) * rank]) for k in range(3)))
     t = first.dtype
-    rows = floormod(floordiv(first, const(wide, t)), const(high, t))
-    columns = floormod(first, const(wide, t))
-    begins = [
-        add(mul(x, const(step, t)), const(low, t))
-        for x, step, low in zip((rows, columns), window.steps, window.first, strict=True)
-    ]
-    image = floordiv(first, const(high * wide, t))
+    begins, inner = list[Expr](), 1
+    for count, step, low in reversed(
+        list(zip(window.grid, window.steps, window.first, strict=True))
+    ):
+        at = floormod(_over(first, inner), const(count, t))
+        begins.insert(0, add(mul(at, const(step, t)), const(low, t)))
+        inner *= count
+    image = floordiv(first, const(inner, t))
     channel = substitute(access.indices[-1], {axis: const(0, axis.dtype) for axis in axes})
     return window, (image, *begins, channel, *taps)

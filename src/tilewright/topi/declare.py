@@ -18,8 +18,7 @@ from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step, by_channel
 from tilewright.topi.nn.taken_steps import NOTHING, Taken, all_products, bias_alone
-from tilewright.topi.operators.conv import Conv
-from tilewright.topi.operators.convolution import OPERANDS
+from tilewright.topi.operators.convolution import OPERANDS, Convolution
 from tilewright.topi.problem import Problem
 
 
@@ -34,7 +33,7 @@ class Declaration(Declared):
     packed : the filter as channels-last layouts read it, None in the others.
     """
 
-    problem: Conv
+    problem: Convolution
     sum: Tensor
     padded: Tensor | None
     packed: Tensor | None
@@ -81,8 +80,8 @@ class Declaration(Declared):
         return self.problem.rank
 
     @property
-    def window(self) -> tuple[int, int]:
-        """Rows and columns of the filter."""
+    def window(self) -> tuple[int, ...]:
+        """Extents of the filter, rows and columns last."""
         return self.problem.kernel
 
     @property
@@ -91,7 +90,7 @@ class Declaration(Declared):
         return self.problem.multiplier if self.problem.pass_ == "forward" else 1
 
     @property
-    def phases(self) -> tuple[int, int]:
+    def phases(self) -> tuple[int, ...]:
         """By dimension, kinds of results that take turns, each with taps of its own: the strides
         of a gradient by the input."""
         phased = len(self.sum.shape) != self.rank + 2
@@ -103,7 +102,7 @@ class Declaration(Declared):
         if self.padded is None:
             return 0
         p = self.problem
-        return gathers(p)[-1].before if p.pass_ == "dgrad" else p.padding[1]
+        return gathers(p)[-1].before if p.pass_ == "dgrad" else p.dims[-1].before
 
 
 @dataclass(frozen=True)
@@ -115,7 +114,7 @@ class Given:
     strides: tuple[int, ...] | None = None
 
 
-def declare(p: Conv, batch: Any = None) -> Declaration:
+def declare(p: Convolution, batch: Any = None) -> Declaration:
     """The program of a problem, in its layout; no tensor is transposed on the way.
 
     ``batch`` may be a symbolic extent (``te.var("n")``) to leave the batch to the call, or say more
@@ -128,7 +127,7 @@ def declare(p: Conv, batch: Any = None) -> Declaration:
     return _declare(p, inputs, read, bias_alone(p, inputs))
 
 
-def declare_scaled(p: Conv, batch: Any = None) -> Declaration:
+def declare_scaled(p: Convolution, batch: Any = None) -> Declaration:
     """The same, where in a forward pass the filter is scaled instead of the sums, for a product
     with a number a channel that comes first and whatever else
     :func:`~tilewright.topi.nn.taken_steps.all_products` finds: for schedules in which a thread, or
@@ -141,7 +140,7 @@ def declare_scaled(p: Conv, batch: Any = None) -> Declaration:
     return _declare(p, inputs, read, all_products(p, inputs))
 
 
-def declare_wide(p: Conv, batch: Any = None) -> Declaration:
+def declare_wide(p: Convolution, batch: Any = None) -> Declaration:
     """The same, where 16-bit tensors are converted before they are padded and packed, not after:
     for schedules that keep copies of what they read many times, in the type of sums."""
     inputs = placeholders(p, batch)
@@ -152,7 +151,7 @@ def declare_wide(p: Conv, batch: Any = None) -> Declaration:
 
 
 #: The declarations of a depthwise convolution, by name.
-FORMS = {"": declare, "scaled": declare_scaled, "wide": declare_wide}
+FORMS = {"windows": declare, "scaled": declare_scaled, "wide": declare_wide}
 
 
 def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
@@ -162,7 +161,9 @@ def _wide(x: Tensor, dtype: str, tag: str) -> Tensor:
     return made
 
 
-def _declare(p: Conv, inputs: dict[str, Tensor], read: list[Tensor], taken: Taken) -> Declaration:
+def _declare(
+    p: Convolution, inputs: dict[str, Tensor], read: list[Tensor], taken: Taken
+) -> Declaration:
     first, second = read
     if p.pass_ == "forward":
         result = total = depthwise_forward(p, first, second, taken)

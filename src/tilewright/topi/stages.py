@@ -64,14 +64,23 @@ def space_axes(stage: Stage, layout: str) -> list[IterVar]:
     return [n, c, *space]
 
 
-def image_axes(stage: Stage, layout: str) -> tuple[IterVar, IterVar, IterVar, IterVar]:
-    """The axes (n, c, h, w) of a stage that makes images; h of extent 1 where there is none, and h
-    and w of a matrix, whose rows are images of one pixel."""
+def image_axes(stage: Stage, layout: str) -> list[IterVar]:
+    """:func:`space_axes`, or of a matrix, whose rows are images of one pixel."""
     if len(layout) == 2:
         row, c = stage.op.axis
         n, h = stage.split(row, factor=1)
-        return n, c, *stage.split(h, factor=1)
-    n, c, h, w = space_axes(stage, layout)
+        return [n, c, *stage.split(h, factor=1)]
+    return space_axes(stage, layout)
+
+
+def plane_axes(stage: Stage, layout: str) -> tuple[IterVar, IterVar, IterVar, IterVar]:
+    """The axes (n, c, h, w) of a stage that makes images, of whose planes, where there are some,
+    each is one of the batch."""
+    n, c, *planes, h, w = image_axes(stage, layout)
+    if planes:
+        others = (h, w, c) if layout.endswith("C") else (c, h, w)
+        stage.reorder(n, *planes, *others)
+        n = stage.fuse(n, *planes)
     return n, c, h, w
 
 

@@ -19,8 +19,10 @@ from tilewright.topi.parameters import needed, too_small
 from tilewright.topi.pieces.counts import Counts
 from tilewright.topi.problem import Problem
 
-#: The operators of templates that name no other.
+#: The operators of templates that name no other; with images of three dimensions, of which those
+#: problems that are depthwise are meant.
 DEPTHWISE = ("depthwise_conv2d", "depthwise_conv1d")
+ANY_DEPTHWISE = (*DEPTHWISE, "conv3d")
 
 
 @dataclass(frozen=True)
@@ -92,7 +94,7 @@ class Template:
         """Why it is not for a problem on a target; empty where it is."""
         if self.operators and p.operator not in self.operators:
             return f"{self.name} is for {', '.join(self.operators)}"
-        if self.operators == DEPTHWISE and p.is_float8:
+        if self.operators in (DEPTHWISE, ANY_DEPTHWISE) and p.is_float8:
             return f"{self.name} has no {p.dtype}"
         if target.is_gpu != self.gpu:
             return f"{self.name} is for {'GPUs' if self.gpu else 'CPUs'}"

@@ -9,9 +9,10 @@ there are declared as i = 8 ``io`` + ``ii``, j = 8 ``jo`` + ``ji`` and k, of whi
 bytes, by ``ko``; how far blocks are apart along ``io``, ``jo`` and ``ko`` is free, a constant
 multiple of 16 bytes.
 
-In memory that is swizzled by 32, 64 or 128 bytes it reads rows of that length: of k, eight of them
-without gaps, from any row on, at any multiple of 32 bytes; or of i or j, of which those that a row
-does not hold follow in a further tile along ``ip`` or ``jp``: j = ``jp`` * row + 8 ``jo`` + ``ji``.
+In memory that is swizzled by 32, 64 or 128 bytes it reads rows of that length, eight of them
+without gaps, from any row on: of k, at any multiple of 32 bytes; or of i or j, of which those that
+a row does not hold follow in a further tile along ``ip`` or ``jp``: j = ``jp`` * row + 8 ``jo`` +
+``ji``.
 
 It goes on while its threads do, and is waited for on the queue "wgmma".
 """
@@ -24,7 +25,7 @@ from functools import cache
 
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import LanguageError, TargetError
-from tilewright.ir.swizzle import CHUNK, pattern
+from tilewright.ir.swizzle import CHUNK
 from tilewright.ir.swizzle import WIDTHS as SWIZZLES
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
 from tilewright.target.instructions._contract import contract, contract_tf32
@@ -248,8 +249,8 @@ def _blocks(
         scopes=("shared",),
         strides=strides,
         swizzles=(swizzle,),
-        # Of rows along k the tensor cores read any part, from any row on, since what moves a chunk
-        # are bits of its address; others they read whole.
+        # From any row on, since what moves a chunk are bits of its address; of rows along k the
+        # tensor cores read any part, others they read whole.
         reach=CHUNK if swizzle and turned else 0,
     )
 
@@ -309,7 +310,7 @@ class _Matrix:
         one = str(self.chunk)
         step = self.chunk
         if self.swizzle:
-            step *= (pattern(self.swizzle) if self.turned else self.swizzle) // CHUNK
+            step *= self.swizzle // CHUNK
         leading, stride = along_k, across
         if self.swizzle:
             leading, stride = (across, along_k) if self.turned else (one, across)

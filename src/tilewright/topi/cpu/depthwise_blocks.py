@@ -87,8 +87,8 @@ def _sum(st: Stages, tile: BlockTile) -> None:
     before, di, dj = tap_axes(sums, p.rank)
     sums.align_bounds(channel, tile.lanes)
     vector, lane = sums.split(channel, factor=tile.lanes)
-    do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
-    written = p.kernel_w <= _WRITTEN
+    do, dt = sums.split(di, factor=min(tile.taps, p.kernel[0]))
+    written = p.kernel[-1] <= _WRITTEN
     # Where taps are written out, rows stand outside of them: what guards a row of the image then
     # guards all its products.
     inside = (dt, *space[:-1], dj, space[-1]) if written else (dj, dt, *space)

@@ -74,11 +74,11 @@ def _sum(st: Stages, tile: ChannelTile, phased: bool) -> None:
     channel, vector_space = axes[-1], list(axes[1:-1])
     sums.align_bounds(channel, tile.lanes)
     vector, lane = sums.split(channel, factor=tile.lanes)
-    do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
+    do, dt = sums.split(di, factor=min(tile.taps, p.kernel[0]))
     phases = vector_space[p.rank :] if phased else []
     pixels = vector_space[: p.rank]
     sums.reorder(axes[0], *phases, *before, do, dt, dj, *pixels, vector, lane)
     sums.unroll(*phases, dt, *pixels, vector)
-    if p.kernel_w <= 9:
+    if p.kernel[-1] <= 9:
         sums.unroll(dj)
     sums.vectorize(lane)

@@ -71,9 +71,9 @@ def _sum(st: Stages, tile: LineTile, phased: bool) -> None:
     *rows, column = space[len(phases) :]
     sums.align_bounds(column, tile.lanes)
     vector, lane = sums.split(column, factor=tile.lanes)
-    do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
+    do, dt = sums.split(di, factor=min(tile.taps, p.kernel[0]))
     sums.reorder(n, c, *phases, *before, do, dj, dt, *rows, vector, lane)
     sums.unroll(*phases, dt, *rows, vector)
-    if p.kernel_w <= 7:
+    if p.kernel[-1] <= 7:
         sums.unroll(dj)
     sums.vectorize(lane)

@@ -36,7 +36,7 @@ def schedule_wgrad_channels(d: Declaration, tile: GradTile = GradTile()) -> Sche
     di, dj = taps if p.rank == 2 else out.split(taps[0], nparts=1)
     c, lane = out.split(c, factor=tile.lanes)
     c, vector = out.split(c, factor=tile.vectors)
-    di, row = out.split(di, factor=min(tile.rows, p.kernel_h))
+    di, row = out.split(di, factor=min(tile.rows, p.kernel[0]))
     out.reorder(c, di, vector, lane, m, row, dj)
     task = out.fuse(c, di)
     out.parallel(task)
@@ -66,7 +66,7 @@ def schedule_wgrad_lines(d: Declaration, tile: GradTile = GradTile()) -> Schedul
     out = st.out
     c, m, *taps = out.op.axis
     di, dj = taps if p.rank == 2 else out.split(taps[0], nparts=1)
-    di, row = out.split(di, factor=min(tile.rows, p.kernel_h))
+    di, row = out.split(di, factor=min(tile.rows, p.kernel[0]))
     out.reorder(c, m, di, row, dj)
     channel = out.fuse(c, m)
     out.parallel(channel)

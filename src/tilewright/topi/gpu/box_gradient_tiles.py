@@ -9,6 +9,7 @@ import functools
 import math
 from itertools import product
 
+from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
@@ -23,8 +24,10 @@ from tilewright.topi.gpu.box_products import (
     time_of,
 )
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
-from tilewright.topi.nn.box_copies import ROW, by_pixels
-from tilewright.topi.nn.box_windows import PIXELS, pixels
+from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
+from tilewright.topi.nn.box_factors import reach
+from tilewright.topi.nn.box_windows import LINE, PIXELS, of_row, pixels
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.problem import Problem
 
@@ -48,46 +51,88 @@ def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
 
 
 def best_gradient(problem: Problem) -> float:
-    """Microseconds that the best tile is predicted to take."""
-    return min(_gradient_tiles(problem).values(), default=math.inf)
+    """Microseconds that the best tile, also of whole boxes, is predicted to take."""
+    found = (_gradient_tiles(problem, whole=whole) for whole in (False, True))
+    return min((cost for tiles in found for cost in tiles.values()), default=math.inf)
+
+
+def whole_gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
+    """The same, of whole boxes."""
+    found = _gradient_tiles(problem, whole=True)
+    return sorted(found, key=lambda tile: found[tile])[:MOST]
+
+
+def suits_whole_gradient(problem: Problem) -> bool:
+    """Whether blocks that have a row of taps, or several, are predicted to be faster."""
+    if not suits_gradient(problem):
+        return False
+    found, plain = (_gradient_tiles(problem, whole=whole) for whole in (True, False))
+    return bool(found) and min(found.values()) < min(plain.values(), default=math.inf)
 
 
 @functools.lru_cache(maxsize=64)
-def _gradient_tiles(problem: Problem) -> dict[BoxGradientTile, float]:
+def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile, float]:
     """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
     conv = convolution_of(problem)
     # Of groups that are joined and images that are copied uneven parts took up to a third longer.
     even = conv is not None and p != by_pixels(conv)
+    if whole and even:  # for which taps that share boxes have sketches of their own
+        return {}
     own = p.channels // p.groups
-    extents = (p.batch, *p.out_image)
-    steps = math.prod(-(-e // n) for e, n in zip(extents, pixels(p), strict=True))
+    extents, box = (p.batch, *p.out_image), pixels(p, LINE if whole else 1)
+    steps = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
     taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
     alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
-    for groups, channels, stages in product(GROUPS, CHANNELS, STAGES):
-        filters = groups * ROWS
-        few = filters > max(ROWS, p.out_channels) or channels > max(ROW, own)
-        if few or channels < ROW or (p.groups > 1 and p.multiplier % filters):
+    for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
+        if p.groups > 1 and p.multiplier % filters:
             continue
-        tiles = taps * -(-p.out_channels // filters) * -(-own // channels)
-        shared = 2 * stages * (filters + channels) * PIXELS + BARRIERS
-        resident = resident_blocks(problem, filters, channels, shared)
-        if not resident:
-            continue
-        for splits in _pixel_parts(steps, tiles, even):
-            size, own_steps = 4 if splits > 1 else 2, -(-steps // splits)
-            moved = 4 * splits * p.out_channels * own * taps
-            for dy_to, x_to in clusters(-(-own // channels), -(-alike // filters)):
-                brought = own_steps * (filters / dy_to + channels / x_to) * 2 * PIXELS
-                cost = time_of(
-                    problem, filters, channels, 2 * PIXELS, own_steps, tiles * splits, stages,
-                    resident, size, brought, cluster=dy_to * x_to,
-                )  # fmt: skip
-                if splits > 1:
-                    cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
-                found[BoxGradientTile(filters, channels, stages, splits, dy_to, x_to)] = cost
+        tiles = taps // (high * wide) * -(-p.out_channels // filters) * -(-own // channels)
+        seen = math.prod(reach(p, box)) if whole else PIXELS
+        of_dy, of_x = 2 * -(-filters // ROW) * ROW * PIXELS, 2 * channels * seen
+        shared = [(1, 1)] if whole else list(clusters(-(-own // channels), -(-alike // filters)))
+        for stages in STAGES:
+            memory = stages * (of_dy + of_x) + BARRIERS
+            resident = resident_blocks(problem, filters * high, channels * wide, memory)
+            if not resident:
+                continue
+            for splits in _pixel_parts(steps, tiles, even):
+                size, own_steps = 4 if splits > 1 else 2, -(-steps // splits)
+                moved = 4 * splits * p.out_channels * own * taps
+                for dy_to, x_to in shared:
+                    brought = own_steps * (of_dy / dy_to + of_x / x_to)
+                    cost = time_of(
+                        problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
+                        tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
+                    )  # fmt: skip
+                    if splits > 1:
+                        cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
+                    tile = BoxGradientTile(
+                        filters, channels, stages, splits, dy_to, x_to, high if whole else 0
+                    )
+                    found[tile] = cost
     return found
+
+
+def _of_taps(p: Convolution) -> list[tuple[int, int, int, int]]:
+    """Rows of taps and taps of a row that a block has, of which there is one, and filters and
+    channels."""
+    own = p.channels // p.groups
+    return [
+        (1, 1, groups * ROWS, channels)
+        for groups, channels in product(GROUPS, CHANNELS)
+        if groups * ROWS <= max(ROWS, p.out_channels) and ROW <= channels <= max(ROW, own)
+    ]
+
+
+def _of_whole(p: Convolution) -> list[tuple[int, int, int, int]]:
+    """The same of whole boxes: all rows of taps of a plane, and all of a row; none where neighbours
+    in dy do not see neighbours, or there is a tap alone."""
+    (*_, high, wide), channels = p.kernel, of_row(p)
+    if p.stride[-1] > 1 or high > max(GROUPS) or high * wide == 1 or wide * channels > MOST_COLUMNS:
+        return []
+    return [] if max(reach(p, pixels(p, LINE))) > LARGEST else [(high, wide, ROWS, channels)]
 
 
 def _pixel_parts(steps: int, tiles: int, even: bool) -> list[int]:

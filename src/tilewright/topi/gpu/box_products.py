@@ -20,12 +20,13 @@ from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
-from tilewright.target.windows import OFFSET, Window
+from tilewright.target.windows import Window, most_offset
 from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
+    all_phases,
     as_brought,
     copies_filter,
     in_boxes,
@@ -33,7 +34,6 @@ from tilewright.topi.nn.box_copies import (
     is_phased,
     is_turned,
     of_a_group,
-    phases,
     sliced,
     widths,
 )
@@ -41,6 +41,7 @@ from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import (
     LANES,
@@ -73,8 +74,9 @@ _PART, _SUMMED = 0.1, 0.75
 _BEHIND, _AHEAD = 1.51, 3
 #: How many times as long phases of unequal taps take together as equal ones.
 _UNEVEN = 1.34
-#: The same of instructions that multiply slices of rows, which are short.
-_SLICED = 1.4
+#: The same of instructions that multiply slices of rows, which are short; and of the pixels that
+#: TMA brings of windows in three dimensions.
+_SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
 _ROWS = 0.6
 #: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
@@ -132,14 +134,14 @@ _RESULTS = Rates(0.261, 78.4, 0.302, 1.6, 0.58, 37_500, 0.3, 3.69, 1.25)
 _SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
 
 
-def convolution_of(p: Problem) -> Conv | None:
+def convolution_of(p: Problem) -> Convolution | None:
     """The convolution whose tiles a problem has: itself, or that of a product of matrices."""
     if isinstance(p, Gemm):
         return as_convolution(p)
-    return p if isinstance(p, Conv) else None
+    return p if isinstance(p, Convolution) else None
 
 
-def suited(problem: Problem) -> Conv | None:
+def suited(problem: Problem) -> Convolution | None:
     """The convolution of a problem that :func:`suits`, as boxes compute it."""
     p = convolution_of(problem)
     if p is None or p.is_depthwise or not (as_brought(p).channels_last or as_brought(p).block):
@@ -238,16 +240,17 @@ def suits_windows(problem: Problem) -> bool:
 def has_windows(problem: Problem) -> bool:
     """Whether TMA can copy windows of a problem."""
     p = suited(problem)
-    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank != 2 or p.block:
+    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank == 1 or p.block:
         return False
     w = Convolved(p)
     taps = [(k - 1) * d for k, d in zip(w.kernel, w.dilation, strict=True)]
     window = Window(tuple(w.result), tuple(w.stride), tuple(-x for x in w.before))
     if is_phased(p):
-        cut = [phases(p, d) for d in range(2)]
+        cut = all_phases(p)
         taps, grid = [c.taps - 1 for c in cut], Sizes.of(p, p.dtype).extents[1:]
-        window = Window(grid, (1, 1), tuple(c.first for c in cut))
-    return min(window.grid) > 1 and max(taps) <= OFFSET and not window.limits(w.image)
+        window = Window(grid, (1,) * len(cut), tuple(c.first for c in cut))
+    far = max(taps) > most_offset(p.rank)
+    return min(window.grid) > 1 and not far and not window.limits(w.image)
 
 
 def best_of(found: dict[TileT, float]) -> list[TileT]:
@@ -257,10 +260,10 @@ def best_of(found: dict[TileT, float]) -> list[TileT]:
 
 @dataclass(frozen=True)
 class Sizes:
-    """What tiles of a problem are made for: images, rows and columns of results, and how far those
-    of neighbours are apart; taps, and those that a result has in the mean of the phases; phases of
-    results, bytes of a step and steps of a tap; the widths of what is stored, and bytes of it; and
-    where channels lie in blocks, bytes of one."""
+    """What tiles of a problem are made for: images of results and extents in them, and how far
+    those of neighbours are apart; taps, and those that a result has in the mean of the phases;
+    phases of results, bytes of a step and steps of a tap; the widths of what is stored, and bytes
+    of it; and where channels lie in blocks, bytes of one."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -280,14 +283,14 @@ class Sizes:
         return max(self.stored, 2)
 
     @staticmethod
-    def of(p: Conv, result: str) -> Sizes:
+    def of(p: Convolution, result: str) -> Sizes:
         """Those of a problem that boxes can bring, whose results are of that type."""
         w, taps, number = Convolved(p), math.prod(Convolved(p).kernel), 1
         mean: float = taps
         extents = (p.batch, *w.result)
         if is_phased(p):
             rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
-            cut = [phases(p, d) for d in range(2)]
+            cut = all_phases(p)
             extents, number = (p.batch, *rows), math.prod(len(c.phases) for c in cut)
             taps = math.prod(c.taps for c in cut)
             mean = math.prod(sum(n for _, n in c.seen) for c in cut) / number
@@ -305,15 +308,17 @@ class Sizes:
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
         """Bytes of results in shared memory."""
-        row = -(-channels // self.made.row) * self.made.row
-        size = rows * (row + self.made.chunk) * self.stored
+        chunk = self.made.chunk
+        whole = min(self.made.row, max(channels, chunk))
+        row = -(-(channels - chunk) // whole) * whole + chunk
+        size = rows * row * self.stored
         return size + 8 * channels * computes_numbers(problem)
 
-    def boxes(self, box: tuple[int, int, int]) -> int:
+    def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
         return math.prod(-(-e // n) for e, n in zip(self.extents, box, strict=True))
 
-    def is_less(self, box: tuple[int, int, int]) -> bool:
+    def is_less(self, box: tuple[int, ...]) -> bool:
         """Whether one of half as many rows has all that this has."""
         return math.prod(box) > ROWS and any(
             n >= 2 * e for n, e in zip(box, self.extents, strict=True)
@@ -328,8 +333,11 @@ def _product_tiles(
     p = suited(problem)
     assert p is not None
     of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
+    longer: float = 1
     if windows:
-        of = replace(of, extents=(math.prod(of.extents), 1, 1), strides=(1, 1, 1))
+        longer = _VOLUMES if len(of.extents) > 3 else 1
+        single = (1,) * (len(of.extents) - 1)
+        of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
     # A filter that is copied has long rows.
@@ -345,8 +353,8 @@ def _product_tiles(
     ]
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
-    if of.extents[1:] == (1, 1) and slices == 1 and may_turn:
-        shapes += _turned(p, of.extents[0], split)
+    if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
+        shapes += _turned(p, of.extents, split)
     own, written = of.mean * of.parts, of.written
     for rows, channels, box, turned in shapes:
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
@@ -378,15 +386,20 @@ def _product_tiles(
                 cost = time(each, tiles * splits, size=written, brought=each * a_step)
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                 cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
-                found[BoxProductTile(*box, channels, stages, splits, 1, int(turned))] = cost
+                tile = BoxProductTile.of(box, channels, stages, turned=int(turned))
+                found[replace(tile, splits=splits)] = cost
             for boxes_to, filters_to in [] if split else shared:
-                brought = own * (rows * slices / boxes_to + channels / filters_to) * of.depth
+                seen = longer * rows * slices / boxes_to
+                brought = own * (seen + channels / filters_to) * of.depth
                 cluster, each = boxes_to * filters_to, 1
                 cost = time(
                     own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
                 )
-                tile = (*box, channels, stages, 1), (int(turned), boxes_to, filters_to)
-                found[BoxProductTile(*tile[0], each, *tile[1])] = cost
+                tile = replace(
+                    BoxProductTile.of(box, channels, stages, turned=int(turned)),
+                    boxes_to=boxes_to, filters_to=filters_to,
+                )  # fmt: skip
+                found[tile] = cost
                 if stages < _AHEAD or of.phases > 1:
                     continue
                 slots = MACHINE.sms * resident // cluster
@@ -395,7 +408,7 @@ def _product_tiles(
                 else:
                     each = -(-tiles // cluster // slots)
                 gain = _BEHIND * (each - 1) / resident
-                found[BoxProductTile(*tile[0], each, *tile[1])] = cost - gain
+                found[replace(tile, boxes=each)] = cost - gain
     return found
 
 
@@ -409,12 +422,12 @@ def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
 
 
 def _turned(
-    p: Conv, results: int, split: bool
-) -> list[tuple[int, int, tuple[int, int, int], bool]]:
+    p: Convolution, extents: tuple[int, ...], split: bool
+) -> list[tuple[int, int, tuple[int, ...], bool]]:
     """Tiles whose channels are rows of instructions: as many results as let each SM, or each of two
     blocks of it, have up to some of them, or, if they are ``split``, each tile some SMs; channels
     and the box."""
-    found = []
+    found, (results, *single) = [], extents
     for groups in GROUPS:
         channels = groups * ROWS
         if channels >= 2 * p.result_channels:
@@ -426,7 +439,7 @@ def _turned(
             )
             own = -(-results // (tiles * _COLUMNS)) * _COLUMNS
             if ROWS <= own <= LARGEST:
-                found.append((own, channels, (own, 1, 1), True))
+                found.append((own, channels, (own, *single), True))
     return list(dict.fromkeys(found))
 
 
@@ -450,7 +463,7 @@ def computes_numbers(p: Problem) -> bool:
     return any(len(step.tensors) > 2 for step in p.epilogue)
 
 
-def channels_of(problem: Problem, p: Conv) -> list[int]:
+def channels_of(problem: Problem, p: Convolution) -> list[int]:
     """How many channels of the result a tile may have: whole blocks, where it has such."""
     return [c for c in _channels_of(p) if c % result_block(problem) == 0]
 
@@ -460,7 +473,7 @@ def result_block(problem: Problem) -> int:
     return BLOCKED.get(problem.result_layout, 1) if isinstance(problem, Conv) else 1
 
 
-def _channels_of(p: Conv) -> list[int]:
+def _channels_of(p: Convolution) -> list[int]:
     (_, made), slices, wide = of_a_group(p), sliced(p), p.result_channels
     if slices > 1:
         return [slices * made]
@@ -484,16 +497,16 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
+def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
     """Boxes of powers of two with that many results: the two with the least beyond the images, but
     those of which one of half as many rows has all. Of channels in blocks what is short of lines of
     memory counts too, and of equals the widest are taken."""
-    found, extents = list[tuple[float, float, tuple[int, int, int]]](), of.extents
+    found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
-    for high, wide in product(sizes, sizes):
-        if high * wide > rows:
+    for space in product(sizes, repeat=len(extents) - 1):
+        if math.prod(space) > rows:
             continue
-        box = (rows // high // wide, high, wide)
+        box = (rows // math.prod(space), *space)
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
         first = 0 if of.block else 1
@@ -501,10 +514,10 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, int, int]]:
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
         if of.block:
-            short = max(1.0, _LINE / (of.block * wide)) - 1
-            found.append((whole * (1 + _SHORT * short), -wide, box))
+            short = max(1.0, _LINE / (of.block * space[-1])) - 1
+            found.append((whole * (1 + _SHORT * short), -space[-1], box))
         else:
-            found.append((whole, abs(math.log2(high / wide)), box))
+            found.append((whole, math.log2(max(space) / min(space)), box))
     return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 

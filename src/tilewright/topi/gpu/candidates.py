@@ -24,9 +24,11 @@ from tilewright.topi.gpu.register_model import (
     cover,
     divisors,
     guess,
+    in_planes,
     power,
 )
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.loop_order import AHEAD, EARLY, ROLLING, WHOLE
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
 
@@ -40,18 +42,19 @@ _THREADS = (64, 128, 256)
 _Tile = TypeVar("_Tile")
 
 
-def strip_tiles(p: Conv, target: Target) -> Sequence[StripTile]:
+def strip_tiles(given: Convolution, target: Target) -> Sequence[StripTile]:
     """For :func:`~tilewright.topi.sketches.registers.schedule_registers`."""
-    window, size = Window(p), dtype(p.dtype).bytes
+    window, p, size = Window(given), in_planes(given), dtype(given.dtype).bytes
     filters = p.multiplier if p.pass_ == "forward" else 1
     (h, w), whole = window.groups, window.taps(0)
     row = p.out_image[1] if window.gathers else p.width
+    orders = _orders(window)
     bare = [
         (rows, vector, taps, by_row)
         for vector in ((8, 4, 2, 1) if size == 2 else (4, 2, 1))
         for rows in _ROWS
         if vector < 2 * max(2, w) and rows < 2 * h
-        for by_row in ((WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,))
+        for by_row in (orders if rows > 1 else (WHOLE,))
         for taps in ((whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)))
     ]
     which, wanted = combinations(range(len(bare)), _THREADS)
@@ -106,13 +109,13 @@ def small_plane_tiles(p: Conv, target: Target) -> Sequence[PlaneTile]:
     return _sorted(cost[fits], pick(tile, fits)) or [PlaneTile(1, 1, 1)]
 
 
-def pixel_tiles(p: Conv, target: Target) -> Sequence[PixelTile]:
+def pixel_tiles(given: Convolution, target: Target) -> Sequence[PixelTile]:
     """For :func:`~tilewright.topi.sketches.registers.schedule_registers`."""
-    window, size = Window(p), dtype(p.dtype).bytes
+    window, p, size = Window(given), in_planes(given), dtype(given.dtype).bytes
     (h, w), tile = window.groups, _pixel_blocks(p, window)
     rows, columns, vector = tile.rows, tile.columns, tile.vector
     held = _pixel_registers(window, tile)
-    kept = tile.keeps * vector * window.taps(0) * p.kernel_w
+    kept = tile.keeps * vector * window.taps(0) * p.kernel_w * window.planes
     fits = (held <= REGISTERS) & (window.code(rows, columns, vector, tile.taps) <= CODE)
     fits &= (tile.keeps == 0) | ((tile.by_row != WHOLE) & (held + kept <= REGISTERS))
     fits &= _filter_bytes(p, window, tile) <= _SHARED
@@ -120,12 +123,12 @@ def pixel_tiles(p: Conv, target: Target) -> Sequence[PixelTile]:
     rows, columns, vector = tile.rows, tile.columns, tile.vector
     loads = window.loads(rows, columns, tile.taps) * window.waste(rows, columns)
     # a result of one channel needs all taps of that channel
-    loads = loads + window.taps(0) * window.taps(1) / (rows * columns)
+    loads = loads + window.taps(0) * window.taps(1) * window.planes / (rows * columns)
     loads *= np.maximum(1.0, rows / 8)  # long programs are compiled less well
     threads = p.batch * -(-h // rows) * -(-w // columns) * -(-p.result_channels // vector)
     line = np.minimum(128, tile.threads_x * vector * size) / 128
     down = rows * tile.threads_z
-    loads += window.seen(0, down, window.taps(0)) / down
+    loads += window.seen(0, down, window.taps(0)) * window.planes / down
     cost = guess(loads, threads, np.minimum(16, vector * size) * line, held + kept)
     return _sorted(cost, tile) or [PixelTile(1, 1, 1, 1, 4, 1)]
 
@@ -134,12 +137,13 @@ def _pixel_blocks(p: Conv, window: Window) -> Any:
     """Vectors of neighbouring channels, and blocks of 128 or 256 threads."""
     (h, w), channels = window.groups, p.result_channels
     widest, whole = gcd(power(16 // dtype(p.dtype).bytes), channels), window.taps(0)
+    orders = _orders(window)
     bare = [
         (rows, columns, vector, taps, by_row)
         for vector in dict.fromkeys((widest, max(1, widest // 2), max(1, widest // 4)))
         for rows, columns in product((1, 2, 4, 7, 8, 14), (1, 2, 4, 7, 8))
         if rows < 2 * h and columns < 2 * max(2, w)
-        for by_row in ((WHOLE, ROLLING, AHEAD, EARLY) if rows > 1 else (WHOLE,))
+        for by_row in (orders if rows > 1 else (WHOLE,))
         for taps in ((whole,) if by_row else dict.fromkeys((whole, min(whole, 3), 1)))
     ]
     which, most, wanted, narrow, high, keeps = combinations(
@@ -157,6 +161,12 @@ def _pixel_blocks(p: Conv, window: Window) -> Any:
     return pick(tile, others & ((most == 32) | (across >= most)))
 
 
+def _orders(window: Window) -> tuple[int, ...]:
+    """The orders of rows worth trying: what several planes see is too much to load ahead."""
+    ahead = (AHEAD,) if window.planes == 1 else ()
+    return (WHOLE, ROLLING, *ahead, EARLY)
+
+
 def _pixel_registers(window: Window, tile: Any) -> Any:
     """Registers of inputs and sums; where loads are branches, which they may be here, they all come
     first."""
@@ -172,7 +182,7 @@ def _filter_bytes(p: Conv, window: Window, tile: Any) -> Any:
     channels = tile.threads_x * tile.vector * p.multiplier
     wide = ((tile.by_row == ROLLING) | (tile.by_row == EARLY)) & (tile.keeps == 0)
     size = np.where(wide, dtype(p.accumulate).bytes, dtype(p.dtype).bytes)
-    return rows * p.kernel_w * channels * size
+    return rows * p.kernel_w * channels * size * window.planes
 
 
 def _sorted(cost: Array, tile: Any) -> Tiles[Any]:

@@ -79,7 +79,7 @@ def schedule_plane_gradient(
 
     c, one, h, w = out.op.axis
     block, c = out.split(c, factor=tile.channels)
-    across = min(_LANES, 1 << (d.problem.kernel_w - 1).bit_length())
+    across = min(_LANES, 1 << (d.problem.kernel[-1] - 1).bit_length())
     down, h = out.split(h, factor=_LANES // across)
     parts, w = out.split(w, factor=across)
     out.reorder(block, c, one, down, parts, h, w)

@@ -10,6 +10,7 @@ from tilewright.target.devices import H200, REGISTERS, RESERVED, SCHEDULERS, WAR
 from tilewright.topi.columns import number
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 #: Channels of 16 bits in 16 bytes.
 CHANNELS = 8
@@ -70,9 +71,9 @@ def has_eights(p: Conv) -> bool:
     )
 
 
-def sees_nothing(p: Conv) -> bool:
-    """Whether all that windows see along rows, or along columns, is padding, as where they pass
-    over a small image: TMA cannot be asked for that."""
+def sees_nothing(p: Convolution) -> bool:
+    """Whether all that windows see along a dimension is padding, as where they pass over a small
+    image: TMA cannot be asked for that."""
     cut = Convolved(p)
 
     def beside(d: int) -> bool:
@@ -80,4 +81,4 @@ def sees_nothing(p: Conv) -> bool:
         taps = range(0, cut.sees(d, 1), cut.dilation[d])
         return not any(0 <= first + tap < cut.image[d] for first in windows for tap in taps)
 
-    return beside(0) or beside(1)
+    return any(beside(d) for d in range(len(p.image)))

@@ -12,9 +12,16 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.columns import Array, combinations, listed, pick
 from tilewright.topi.gpu.machine import MACHINE
-from tilewright.topi.gpu.register_model import REGISTERS, cover, power
+from tilewright.topi.gpu.register_model import (
+    REGISTERS,
+    cover,
+    in_planes,
+    planes_seen,
+    power,
+)
 from tilewright.topi.gpu.wave_balance import busiest, evenly
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.reduction_tiles import ReductionTile
 
 #: Multiplications written out in a kernel, and loads of the image: either makes long code, and
@@ -26,17 +33,19 @@ _CODE, _LOADS = 6000, 1500
 _THREADS = (256, 512, 640, 1024)
 
 
-def reduction_tiles(p: Conv, target: Target) -> Sequence[ReductionTile]:
+def reduction_tiles(given: Convolution, target: Target) -> Sequence[ReductionTile]:
     """For :func:`~tilewright.topi.sketches.reductions.schedule_reductions`."""
-    cost, parts = _parts(p)
+    p, planes = in_planes(given), planes_seen(given)
+    cost, parts = _parts(p, planes)
     if not len(cost):
         return [ReductionTile(1, 1, 1, 1, 32, 1, 8)]
-    work, which, tiles = _shared_out(p, parts)
+    work, which, tiles = _shared_out(p, planes, parts)
     return listed(pick(tiles, np.lexsort((work, which, cost[which]))))
 
 
-def _parts(p: Conv) -> tuple[Array, list[Array]]:
-    """Rows, columns, taps and channels of a thread, after how slow these may be."""
+def _parts(p: Conv, planes: int) -> tuple[Array, list[Array]]:
+    """Rows, columns, taps and channels of a thread, after how slow these may be; a filter has so
+    many ``planes``."""
     last, size = p.channels_last, dtype(p.dtype).bytes
     widest = gcd(power(16 // size), p.channels) if last and p.multiplier == 1 else 1
     (oh, ow), whole = p.out_image, p.kernel_h
@@ -44,14 +53,15 @@ def _parts(p: Conv) -> tuple[Array, list[Array]]:
         dict.fromkeys((widest, max(1, widest // 2), max(1, widest // 4))),
         (1, 2, 4, 7, 8, 14),
         (1, 2, 4, 7, 8) if last else (2, 4, 7, 8),
-        dict.fromkeys((whole, -(-whole // 2), 1)),
-    )
+        dict.fromkeys((whole, *([-(-whole // 2)] if planes == 1 else []), 1, whole * planes)),
+    )  # of several planes, rows of one, or all
+    high, deep = np.minimum(taps, whole), -(-taps // whole)
     sums = taps * p.kernel_w * vector
     across = (columns - 1) * p.stride[1] + (p.kernel_w - 1) * p.dilation[1] + 1
     # Rows are loaded one after another, and forgotten.
-    live = taps * across * vector / (1 if size >= 4 else 1.5) + columns * vector
-    down = (rows - 1) * p.stride[0] + (taps - 1) * p.dilation[0] + 1
-    loads = (down * across + rows * columns) * -(-whole // taps) / (rows * columns)
+    live = high * across * vector / (1 if size >= 4 else 1.5) + columns * vector
+    down = deep * ((rows - 1) * p.stride[0] + (high - 1) * p.dilation[0] + 1)
+    loads = (down * across + rows * columns) * -(-whole * planes // taps) / (rows * columns)
     waste = -(-oh // rows) * rows / oh * (-(-ow // columns) * columns / ow)
     width = vector * size if last else np.where(ow % columns == 0, columns * size, size)
     # If the compiler moves all loads of a tile to its beginning, it needs this many registers.
@@ -63,14 +73,15 @@ def _parts(p: Conv) -> tuple[Array, list[Array]]:
     return cost[fits], [n[fits] for n in (rows, columns, taps, vector)]
 
 
-def _shared_out(p: Conv, parts: list[Array]) -> tuple[Array, Array, Any]:
+def _shared_out(p: Conv, planes: int, parts: list[Array]) -> tuple[Array, Array, Any]:
     """With as many threads and partial sums as keep a GPU busy, and not more than there is work.
     What the busiest SM has of it comes first, then which of ``parts`` it is."""
     shapes = ((4, 32), (8, 16), (4, 64)) if p.channels_last else ((32, 4), (32, 2))
-    which, shape, wanted = combinations(range(len(parts[0])), range(len(shapes)), _THREADS)
+    wanted = _THREADS if planes == 1 else _THREADS[1:]  # of volumes few were much slower
+    which, shape, wanted = combinations(range(len(parts[0])), range(len(shapes)), wanted)
     rows, columns, taps, vector = (n[which] for n in parts)
     tiles = p.batch * -(-p.out_image[0] // rows) * -(-p.out_image[1] // columns)
-    across, down = -(-p.out_channels // vector), -(-p.kernel_h // taps)
+    across, down = -(-p.out_channels // vector), -(-p.kernel_h * planes // taps)
     lanes, threads = np.array(shapes)[shape].T
     if p.channels_last:
         threads = cover(across, threads)

@@ -10,6 +10,7 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.topi.columns import Array, number
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 #: Threads that keep a large GPU busy.
 BUSY = 100_000
@@ -17,6 +18,28 @@ BUSY = 100_000
 CODE = 4096
 #: Registers of a thread that sums and inputs may fill, beside addresses and the like.
 REGISTERS = 200
+
+
+def in_planes(p: Convolution) -> Conv:
+    """A depthwise problem as one of images of two dimensions: each plane of a result is one."""
+    if isinstance(p, Conv):
+        return p
+    images = p.image if p.pass_ == "dgrad" else p.out_image
+    rows, columns = p.dims[-2:]
+    return Conv(
+        operator="depthwise_conv2d", pass_=p.pass_, batch=p.batch * math.prod(images[:-2]),
+        channels=p.channels, height=rows.extent, width=columns.extent, multiplier=p.multiplier,
+        kernel_h=rows.taps, kernel_w=columns.taps, stride=(rows.stride, columns.stride),
+        dilation=(rows.dilation, columns.dilation),
+        padding=(rows.before, columns.before, rows.after, columns.after), dtype=p.dtype,
+        accumulate=p.accumulate, layout="NHWC" if p.channels_last else "NCHW",
+    )  # fmt: skip
+
+
+def planes_seen(p: Convolution) -> int:
+    """Planes of an image that one of a result sees."""
+    strides = p.stride if p.pass_ == "dgrad" else [1] * len(p.stride)
+    return math.prod(-(-k // s) for k, s in zip(p.kernel[:-2], strides, strict=False))
 
 
 class Window:
@@ -29,10 +52,12 @@ class Window:
     phases : by dimension, the stride of a gradient by the input, whose results are of that number
         of kinds; 1 elsewhere.
     groups : the results of a kind along each dimension.
+    planes : of the image, that a result sees.
     """
 
-    def __init__(self, p: Conv) -> None:
-        self.p = p
+    def __init__(self, given: Convolution) -> None:
+        self.p = p = in_planes(given)
+        self.planes = planes_seen(given)
         self.gathers = p.pass_ == "dgrad"
         self.phases = p.stride if self.gathers else (1, 1)
         image = p.image if self.gathers else p.out_image
@@ -53,20 +78,22 @@ class Window:
     ) -> Any:
         """Sums, and inputs as they are kept: in 16 bits, or converted (``wide``), as bytes are."""
         kinds = self.phases[0] * self.phases[1]
-        kept = np.where(by_row, taps, self.seen(0, rows, taps))
+        kept = np.where(by_row, taps * self.planes, self.seen(0, rows, taps))
         inputs = kept * self.seen(1, columns, self.taps(1)) * lanes
-        narrow = np.where(wide, 1, 2) if dtype(self.p.dtype).bytes == 2 else 1
+        # What several planes of taps need is kept as it is multiplied.
+        packed = dtype(self.p.dtype).bytes == 2 and self.planes == 1
+        narrow = np.where(wide, 1, 2) if packed else 1
         return np.where(by_row, 1, rows) * columns * lanes * kinds + inputs / narrow
 
     def code(self, rows: Any, columns: Any, lanes: Any, taps: Any) -> Any:
         """Multiplications written out."""
         kinds = self.phases[0] * self.phases[1]
-        return rows * columns * lanes * kinds * taps * self.taps(1)
+        return rows * columns * lanes * kinds * taps * self.taps(1) * self.planes
 
     def loads(self, rows: Any, columns: Any, taps: Any) -> Any:
         """Inputs loaded for each result of a kind."""
         block = self.seen(0, rows, taps) * self.seen(1, columns, self.taps(1))
-        return block * -(-self.taps(0) // taps) / (rows * columns)
+        return block * -(-self.taps(0) // taps) * self.planes / (rows * columns)
 
     def waste(self, rows: Any, columns: Any) -> Any:
         """Results computed for each that there is."""

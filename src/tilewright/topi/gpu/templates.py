@@ -58,7 +58,7 @@ from tilewright.topi.sketches.registers import register_counts, schedule_registe
 from tilewright.topi.sketches.row_bands import schedule_row_bands
 from tilewright.topi.sketches.row_products import schedule_row_products
 from tilewright.topi.sketches.tile_sums import schedule_tile_sums, tile_counts
-from tilewright.topi.template import Template
+from tilewright.topi.template import ANY_DEPTHWISE, Template
 
 #: A function that a template has; :class:`Template` says of what.
 Make: TypeAlias = Callable[..., Any]
@@ -99,10 +99,14 @@ def _guessed(
     return _cuda(name, config, declares, schedule, tiles, where, **more)
 
 
+def _is_depthwise(p: Any) -> bool:
+    return bool(p.is_depthwise)
+
+
 #: In the order in which they are tried.
 GPU = (
     Template("gpu.strips", StripTile, schedule_registers, _IMAGES, False, True, opencl.short_strips,
-             form=form, counts=register_counts),
+             form=form, counts=register_counts, operators=ANY_DEPTHWISE, where=_is_depthwise),
     Template("gpu.planes", PlaneTile, schedule_planes, _IMAGES, False, True, gpu.small_plane_tiles,
              shared=True, where=gpu.has_small_planes, form=form, counts=plane_counts),
     _cuda("gpu.plane_tiles", PlaneBoxTile, None, schedule_plane_tiles, plane_box_tiles,
@@ -125,7 +129,8 @@ GPU = (
     _guessed("gpu.toeplitz_tf32_rows", RowTile, None, schedule_banded, parts.row_guesses,
              parts.suits_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
-             shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES),
+             shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES,
+             operators=ANY_DEPTHWISE, where=_is_depthwise),
     _cuda("gpu.pixel_tiles", BoxTile, None, schedule_pixel_tiles, box_tiles, suits_boxes, last=True,
           least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form),
     _cuda("gpu.channel_pairs", PairTile, None, schedule_channel_pairs, pair_tiles, suits_pairs,
@@ -133,7 +138,8 @@ GPU = (
     _cuda("gpu.sparse_pairs", SparsePairTile, None, schedule_channel_pairs, sparse_pair_tiles,
           suits_sparse_pairs, last=True, least=90),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
-             reduction_tiles, shared=True, counts=reduction_counts),
+             reduction_tiles, shared=True, counts=reduction_counts, form="windows",
+             operators=ANY_DEPTHWISE, where=_is_depthwise),
     _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded_gradient,
              banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD,
              counts=banded_gradient_counts),
@@ -147,7 +153,8 @@ GPU = (
     _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded_gradient,
              parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
-             reduction_tiles, shared=True, counts=reduction_counts),
+             reduction_tiles, shared=True, counts=reduction_counts, form="windows",
+             operators=ANY_DEPTHWISE, where=_is_depthwise),
     _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, None, schedule_tile_sums,
           gradient_pixel_tiles, suits_pixel_sums, passes=_WGRAD, last=True, least=90,
           counts=tile_counts, matrices=False),

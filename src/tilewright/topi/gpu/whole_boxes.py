@@ -84,7 +84,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     p = suited(problem)
     assert p is not None
     of, found = Sizes.of(p, problem.result_dtype), {}
-    if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[1] > 1):
+    if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[-1] > 1):
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory = _MEMORY * problem.bytes / MEMORY
@@ -133,7 +133,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
                 beside = _BESIDE + _LARGE * rows
-                found[BoxProductTile(*box, channels, stages, 1, each)] = beside * cost
+                found[BoxProductTile.of(box, channels, stages, each)] = beside * cost
     return found
 
 
@@ -150,17 +150,20 @@ def _added(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
     return brought, read
 
 
-def _boxes(of: Sizes, groups: int) -> list[tuple[int, int, int]]:
+def _boxes(of: Sizes, groups: int) -> list[tuple[int, ...]]:
     return _read_in_parts(of, groups) if of.taps > 1 else boxes_of(of, ROWS * groups)
 
 
-def _read_in_parts(of: Sizes, groups: int) -> list[tuple[int, int, int]]:
+def _read_in_parts(of: Sizes, groups: int) -> list[tuple[int, ...]]:
     """Boxes of which instructions read parts: each warpgroup has eight rows of eight, as far apart
     as those of the image, or one row where that has no more."""
-    rows, columns = (1, 64) if of.extents[1] == 1 else (8, 8)
-    shares = [n for n in range(1, groups + 1) if groups % n == 0]
-    if rows == 1:
-        found = [(n, 1, columns * groups // n) for n in shares]
-    else:
-        found = [(n, rows * groups // n, columns) for n in shares]
+    *outer, high, _ = of.extents
+    rows, columns = (1, 64) if high == 1 else (8, 8)
+    more = [n for n in range(1, groups + 1) if groups % n == 0]
+    found = []
+    for shares in product(more, repeat=len(outer)):
+        left, rest = divmod(groups, math.prod(shares))
+        if not rest:
+            last = (rows, columns * left) if rows == 1 else (rows * left, columns)
+            found.append((*shares, *last))
     return [box for box in found if not of.is_less(box)]

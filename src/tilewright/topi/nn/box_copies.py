@@ -16,14 +16,14 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 #: Channels of 16 bits in a row of 128 bytes of shared memory, where those of a factor's own lie
 #: side by side.
@@ -81,13 +81,18 @@ _EIGHT = 8
 _MANY = 32
 
 #: Columns that an instruction, and so a tile, has at most.
-_MOST_COLUMNS = 256
+MOST_COLUMNS = 256
 
-#: An element of a filter: of a channel of the result, of taps (row, column) and of what is summed.
+#: A convolution of some number of dimensions.
+Kind = TypeVar("Kind", bound=Convolution)
+
+#: An element of a filter: of a channel of the result, of a tap's place and of what is summed.
 Tap = Callable[..., Any]
 
 
-def laid(p: Conv, made: Conv, image: Any, filter: Any, batch: Any) -> tuple[Tensor, Tensor]:
+def laid(
+    p: Convolution, made: Convolution, image: Any, filter: Any, batch: Any
+) -> tuple[Tensor, Tensor]:
     """The operands of a problem as they lie in that which is :func:`as_brought`, the filter with
     channels last, zero where its channels are filled up; ``image`` and ``filter`` are those of the
     problem."""
@@ -109,7 +114,7 @@ def laid(p: Conv, made: Conv, image: Any, filter: Any, batch: Any) -> tuple[Tens
     return pixels, te.compute(shape, element, name="FilterLaid")
 
 
-def copies_filter(p: Conv) -> bool:
+def copies_filter(p: Convolution) -> bool:
     """Whether a filter in blocks is copied with channels last first: rows of 128 bytes come four
     times as fast as those of a block. It pays where many tiles read it, or once for all calls."""
     return bool(p.block) and (
@@ -117,7 +122,7 @@ def copies_filter(p: Conv) -> bool:
     )
 
 
-def filter_last(p: Conv, filter: Any) -> Tensor:
+def filter_last(p: Convolution, filter: Any) -> Tensor:
     """A filter in blocks, with channels last."""
     shape = (p.out_channels, *p.kernel, p.channels // p.groups)
     made: Tensor = te.compute(
@@ -126,18 +131,18 @@ def filter_last(p: Conv, filter: Any) -> Tensor:
     return made
 
 
-def is_phased(p: Conv) -> bool:
+def is_phased(p: Convolution) -> bool:
     """Whether it is a gradient by the input with strides."""
     return p.pass_ == "dgrad" and max(p.stride) > 1
 
 
-def of_a_group(p: Conv) -> tuple[int, int]:
+def of_a_group(p: Convolution) -> tuple[int, int]:
     """Channels of a group of what windows slide over, and of the result or of dy."""
     found = (p.channels // p.groups, p.multiplier)
     return found[::-1] if p.pass_ == "dgrad" else found
 
 
-def _joined(p: Conv) -> int:
+def _joined(p: Convolution) -> int:
     """How many groups to join, so that a tile of results reads channels of one."""
     if p.groups == 1:
         return 1
@@ -156,7 +161,7 @@ def _joined(p: Conv) -> int:
     return p.groups
 
 
-def sliced(p: Conv) -> int:
+def sliced(p: Convolution) -> int:
     """How many groups a row of shared memory has the channels of, if instructions multiply slices
     of it, each with its group's filter; 1 where they multiply whole rows."""
     if p.groups == 1 or p.pass_ == "wgrad" or p.block or is_in_halves(p):
@@ -164,14 +169,14 @@ def sliced(p: Conv) -> int:
     w, (read, made) = widths(p.dtype), of_a_group(p)
     found = w.row // read if read in (w.deep, 2 * w.deep) else 1
     # An instruction has 2^n columns, and so has a tile.
-    fits = made >= _EIGHT and made.bit_count() == 1 and found * made <= _MOST_COLUMNS
+    fits = made >= _EIGHT and made.bit_count() == 1 and found * made <= MOST_COLUMNS
     return found if fits else 1
 
 
-def _folds(p: Conv) -> bool:
+def _folds(p: Convolution) -> bool:
     """Whether columns of the image are brought together."""
     w = widths(p.dtype)
-    few = (p.channels < w.deep and p.kernel_w > 1) or p.channels % w.chunk
+    few = (p.channels < w.deep and p.kernel[-1] > 1) or p.channels % w.chunk
     return bool(p.pass_ != "dgrad" and p.groups == 1 and few)
 
 
@@ -184,59 +189,63 @@ class Fold:
     columns: int
     step: int
     filled: int
-    taps: tuple[int, int]
+    taps: tuple[int, ...]
 
-    def bytes(self, p: Conv) -> int:
+    def bytes(self, p: Convolution) -> int:
         """Elements of an image that is so."""
-        high = p.out_image[0] + self.taps[0] - 1 if self.step > 1 else p.image[0]
-        return high * p.out_image[1] * self.filled
+        space = list(p.image[:-1])
+        if self.step > 1:
+            space = [p.out_image[0] + self.taps[0] - 1]
+        return math.prod(space) * p.out_image[-1] * self.filled
 
 
-def _fold(p: Conv) -> Fold:
+def _fold(p: Convolution) -> Fold:
     """How pixels are brought together: of rows, or of squares where that is less to copy and hardly
     more to multiply."""
-    w, taken, (step, across) = widths(p.dtype), p.kernel_w * p.channels, p.stride
+    w, taken, (*_, step, across) = widths(p.dtype), p.kernel[-1] * p.channels, p.stride
     filled = next((n for n in (w.deep, 2 * w.deep) if taken <= n), -(-taken // w.row) * w.row)
-    by_row = Fold(1, p.kernel_w, 1, filled, (p.kernel_h, 1))
+    by_row = Fold(1, p.kernel[-1], 1, filled, (*p.kernel[:-1], 1))
     beside = w.deep // (step * step * p.channels)
     if p.pass_ != "forward" or step != across or step == 1 or set(p.dilation) != {1} or not beside:
         return by_row
+    if len(p.kernel) > 2:  # of whose planes none are brought together
+        return by_row
     wide = beside * step
-    taps = (-(-p.kernel_h // step), -(-p.kernel_w // wide))
+    taps = (-(-p.kernel[0] // step), -(-p.kernel[1] // wide))
     squares = Fold(step, wide, step, w.deep, taps)
-    few = 4 * math.prod(taps) * w.deep <= 5 * p.kernel_h * filled
+    few = 4 * math.prod(taps) * w.deep <= 5 * p.kernel[0] * filled
     return squares if few and 4 * squares.bytes(p) <= 3 * by_row.bytes(p) else by_row
 
 
-def _turns(p: Conv, joined: int) -> bool:
+def _turns(p: Convolution, joined: int) -> bool:
     """Whether a gradient by the input needs the filter turned."""
     return p.pass_ == "dgrad" and max(p.stride) == 1 and not (joined == 1 and is_turned(p))
 
 
-def is_turned(p: Conv) -> bool:
+def is_turned(p: Convolution) -> bool:
     """Whether a gradient by the input reads the filter as it lies, channels of the result side by
     side."""
     plain = p.groups == 1 and p.channels % widths(p.dtype).chunk == 0 and p.channels >= ROW
     return p.pass_ == "dgrad" and plain and p.dtype != "float32"  # of which none is read turned
 
 
-def is_in_halves(p: Conv) -> bool:
+def is_in_halves(p: Convolution) -> bool:
     """Whether each operand is the sum of two numbers that TF32 has (3xTF32)."""
     return p.dtype == "float32" and p.precision == "tf32x3"
 
 
-def by_pixels(p: Conv) -> Conv:
+def by_pixels(p: Kind) -> Kind:
     """A problem whose results see the pixel in their own place alone, as one of images of a pixel
     each, so that a tile may have any number of those that lie side by side; where channels lie in
     blocks, as one of images of a row each. Others themselves."""
     if max(*p.kernel, *p.stride) > 1 or any(p.padding):
         return p
     if p.block:
-        return p.replace(height=1, width=math.prod(p.image))
-    return p.replace(batch=p.batch * math.prod(p.image), height=1, width=1)
+        return p.resized((1, math.prod(p.image)))
+    return p.resized([1] * len(p.image), batch=p.batch * math.prod(p.image))
 
 
-def as_brought(p: Conv) -> Conv:
+def as_brought(p: Convolution) -> Convolution:
     """A problem whose result has channels last and whose image lies as boxes bring it, channels
     last too or in blocks of :data:`BLOCK`; often itself. An image of integers that lies otherwise
     is copied to blocks, whose channels are filled up, or to channels last where pixels of it are
@@ -253,7 +262,7 @@ def as_brought(p: Conv) -> Conv:
 
 
 @lru_cache(maxsize=256)
-def in_boxes(p: Conv) -> Conv | None:
+def in_boxes(p: Convolution) -> Convolution | None:
     """The convolution that takes the place of a problem, often itself; None where there is none.
 
     In halves it has twice the channels of a tap, those of either half beside one another.
@@ -278,15 +287,16 @@ def in_boxes(p: Conv) -> Conv | None:
         fold = _fold(p)
         if fold.step > 1:
             beside = fold.columns // fold.step
-            return p.replace(
-                channels=fold.filled, height=p.out_image[0] + fold.taps[0] - 1,
-                width=p.out_image[1] + (fold.taps[1] - 1) * beside, kernel_h=fold.taps[0],
-                kernel_w=fold.taps[1], stride=(1, 1), dilation=(1, beside), padding=(0, 0, 0, 0),
+            (high, wide), (rows, columns) = p.out_image, fold.taps
+            return p.resized(
+                (high + rows - 1, wide + (columns - 1) * beside), fold.taps, channels=fold.filled,
+                stride=(1, 1), dilation=(1, beside), padding=(0, 0, 0, 0),
             )  # fmt: skip
-        top, _, bottom, _ = p.padding
-        return p.replace(
-            channels=fold.filled, width=p.out_image[1], kernel_w=1, stride=(p.stride[0], 1),
-            dilation=(p.dilation[0], 1), padding=(top, 0, bottom, 0),
+        half = len(p.image)
+        return p.resized(
+            (*p.image[:-1], p.out_image[-1]), fold.taps, channels=fold.filled,
+            stride=(*p.stride[:-1], 1), dilation=(*p.dilation[:-1], 1),
+            padding=(*p.padding[: half - 1], 0, *p.padding[half:-1], 0),
         )  # fmt: skip
     if not _turns(p, joined):
         return p
@@ -297,9 +307,9 @@ def in_boxes(p: Conv) -> Conv | None:
     ]
     if min(*before, *after) < 0:
         return None
-    return p.replace(
-        pass_="forward", channels=p.out_channels, multiplier=p.channels // p.groups,
-        height=p.out_image[0], width=p.out_image[1], padding=(*before, *after), epilogue=(),
+    return p.resized(
+        p.out_image, pass_="forward", channels=p.out_channels, multiplier=p.channels // p.groups,
+        padding=(*before, *after), epilogue=(),
     )  # fmt: skip
 
 
@@ -308,21 +318,21 @@ class Boxed:
     """The operands of :func:`in_boxes`: what is read by the indices of that ``problem``'s, and the
     ``copies`` among it; ``place`` says where an element of a gradient by the filter is in its."""
 
-    problem: Conv
+    problem: Convolution
     first: Any
     second: Any
     copies: tuple[Tensor, ...] = ()
     place: Tap | None = None
 
 
-def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
+def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
     """The operands of a problem of ``batch`` images, :func:`as_brought`, as boxes bring them;
     ``first`` and ``second`` are anything that is read by the indices of the problem's."""
     made = in_boxes(p)
     assert made is not None
     if is_in_halves(p):
         return _in_halves(made, boxed(p.replace(precision="tf32"), first, second, batch), batch)
-    own, joined, rank = p.channels // p.groups, _joined(p), p.rank
+    own, joined, gone = p.channels // p.groups, _joined(p), len(p.image) - p.rank
     if made == by_pixels(p) and (not is_phased(p) or is_turned(p)):
         return Boxed(p, first, second)
     folds = _folds(p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined))
@@ -331,9 +341,10 @@ def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
         """Where the channels of a filter begin among those of the joined groups."""
         return m // p.multiplier % joined * own
 
-    def place(m: Any, r: Any, s: Any, c: Any) -> Any:
+    def place(m: Any, *at: Any) -> Any:
+        *above, s, c = at
         c = offset(m) + c
-        return (m, r, 0, s * p.channels + c) if folds else (m, r, s, c)
+        return (m, *above, 0, s * p.channels + c) if folds else (m, *above, s, c)
 
     copies = []
     if folds:
@@ -342,17 +353,18 @@ def boxed(p: Conv, first: Any, second: Any, batch: Any) -> Boxed:
     if p.pass_ == "wgrad":
         return Boxed(made, image, second, tuple(copies), place)
 
-    def joint(m: Any, r: Any, s: Any, c: Any) -> Any:
+    def joint(m: Any, *place: Any) -> Any:
         """An element of the filter of joined groups."""
+        *taps, c = place
         at = c - offset(m)
-        read = second[p.filter_place(m, at, (r, s)[2 - rank :])]
+        read = second[p.filter_place(m, at, taps[gone:])]
         inside = [at >= 0, at < own] if joined > 1 else []
         return te.if_then_else(te.all(*inside), read, te.const(0, read.dtype)) if inside else read
 
     return Boxed(made, image, _filter(p, made, joint, copies), tuple(copies))
 
 
-def _in_halves(made: Conv, b: Boxed, batch: Any) -> Boxed:
+def _in_halves(made: Convolution, b: Boxed, batch: Any) -> Boxed:
     """The halves of operands as channels of a group: of the image the smaller ones first, of the
     filter last."""
     own, half = of_a_group(b.problem)[0], of_a_group(made)[0] // 2
@@ -371,7 +383,7 @@ def _in_halves(made: Conv, b: Boxed, batch: Any) -> Boxed:
         return halved(c % (2 * half), lambda k: b.first[images.order(n, first + k, at)], False)
 
     image = images.compute(
-        batch, 2 * half * made.groups, w.image[2 - made.rank :], pixel, "Halves"
+        batch, 2 * half * made.groups, w.image[len(w.image) - made.rank :], pixel, "Halves"
     )  # fmt: skip
     taps: Tensor = te.compute(
         (*(b.second.shape if is_phased(made) else made.filter_shape)[:-1], 2 * half),
@@ -381,27 +393,26 @@ def _in_halves(made: Conv, b: Boxed, batch: Any) -> Boxed:
     return Boxed(made, image, taps, (image, taps))
 
 
-def _columns(p: Conv, made: Conv, image: Any, batch: Any) -> Tensor:
+def _columns(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tensor:
     """What a row of the filter sees, for each column of the result; or squares of pixels."""
     images, fold = Images(p.layout), _fold(p)
-    _, stride = p.stride
-    row = fold.columns * p.channels
+    stride, wide = p.stride[-1], p.image[-1]
+    row, last = fold.columns * p.channels, len(p.image) - 1
     before = p.padding[0] if fold.step > 1 else 0
 
     def element(n: Any, j: Any, at: list[Any]) -> Any:
-        x = at[-1] * stride + j % row // p.channels * p.dilation[1] - p.padding[1]
-        inside, above = [x >= 0, x < p.width, j < fold.rows * row], list(at[:-1])
+        x = at[-1] * stride + j % row // p.channels * p.dilation[-1] - p.padding[last]
+        inside, above = [x >= 0, x < wide, j < fold.rows * row], list(at[:-1])
         if fold.step > 1:
             y = at[0] * fold.step + j // row - before
-            inside, above = [*inside, y >= 0, y < p.height], [y]
+            inside, above = [*inside, y >= 0, y < p.image[0]], [y]
         read = image[images.order(n, j % p.channels, [*above, x])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
 
-    space = [*([made.height] if fold.step > 1 else p.image_extents[:-1]), made.width]
-    return images.compute(batch, made.channels, space, element, "Columns")
+    return images.compute(batch, made.channels, made.image_extents, element, "Columns")
 
 
-def _filter(p: Conv, made: Conv, joint: Tap, copies: list[Tensor]) -> Tensor:
+def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor]) -> Tensor:
     """The copy of a filter as ``made`` reads it, channels of what is summed last; appended to
     ``copies``."""
     zero = te.const(0, p.filter_dtype)
@@ -413,61 +424,78 @@ def _filter(p: Conv, made: Conv, joint: Tap, copies: list[Tensor]) -> Tensor:
         return copies[-1]
     if p.pass_ == "dgrad":  # a channel of x is the result, and taps are turned
 
-        def turned(c: Any, r: Any, s: Any, m: Any) -> Any:
-            at = [k - 1 - t for k, t in zip(p.kernel, (r, s), strict=True)]
+        def turned(c: Any, *place: Any) -> Any:
+            *taps, m = place
+            at = [k - 1 - t for k, t in zip(p.kernel, taps, strict=True)]
             return joint(c // own * filters + m, *at, c % own)
 
         element, name = turned, "Turned"
-    elif made.kernel_w != p.kernel_w or made.channels != p.channels:
+    elif made.kernel[-1] != p.kernel[-1] or made.channels != p.channels:
         fold = _fold(p)
         row_of = fold.columns * p.channels
 
-        def folded(m: Any, r: Any, s: Any, j: Any) -> Any:
-            y, x = r, j // p.channels
-            inside = [j < row_of]
+        def folded(m: Any, *place: Any) -> Any:
+            *above, s, j = place
+            x, inside = j // p.channels, [j < row_of]
             if fold.step > 1:
-                y, x = r * fold.rows + j // row_of, s * fold.columns + j % row_of // p.channels
-                inside = [j < fold.rows * row_of, y < p.kernel_h, x < p.kernel_w]
-            return te.if_then_else(te.all(*inside), joint(m, y, x, j % p.channels), zero)
+                y = above[0] * fold.rows + j // row_of
+                x, above = s * fold.columns + j % row_of // p.channels, [y]
+                inside = [j < fold.rows * row_of, y < p.kernel[0], x < p.kernel[1]]
+            return te.if_then_else(te.all(*inside), joint(m, *above, x, j % p.channels), zero)
 
         element, name = folded, "Folded"
-    row = [0] * (2 - p.rank)  # of images without height
+    row = [0] * (len(p.image) - p.rank)  # of images without height
     found: Tensor = te.compute(made.filter_shape, lambda m, *at: element(m, *row, *at), name=name)
     copies.append(found)
     return found
 
 
-def _phased(p: Conv, joint: Tap, own: int, filters: int, filled: int) -> Tensor:
-    """The filter of every phase of a gradient by the input: (phase, channel, taps, filter)."""
-    cut = [phases(p, d) for d in range(2)]
+def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> Tensor:
+    """The filter of every phase of a gradient by the input: (phase, channel, row of taps, tap,
+    filter), since a tensor map has five dimensions."""
+    cut = all_phases(p)
 
-    def element(phase: Any, c: Any, r: Any, s: Any, m: Any) -> Any:
-        at, inside = tap_of_phase(p, phase, (r, s))
+    def element(phase: Any, c: Any, row: Any, s: Any, m: Any) -> Any:
+        taps = [s]
+        for found in reversed(cut[1:-1]):
+            taps.insert(0, row % found.taps)
+            row = row // found.taps
+        at, inside = tap_of_phase(p, phase, [row, *taps])
         read = joint(c // own * filters + m, *at, c % own)
         return te.if_then_else(te.all(m < filters, *inside), read, te.const(0, p.dtype))
 
-    shape = (math.prod(len(c.phases) for c in cut), p.channels, *(c.taps for c in cut), filled)
+    *outer, last = (c.taps for c in cut)
+    shape = (math.prod(len(c.phases) for c in cut), p.channels, math.prod(outer), last, filled)
     made: Tensor = te.compute(shape, element, name="Phases")
     return made
 
 
-def tap_of_phase(p: Conv, phase: Any, taps: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The row and the column of the filter that results of a phase see a pixel of dy through, and
-    when there is one."""
-    cut = [phases(p, d) for d in range(2)]
-    number = (phase // len(cut[1].phases), phase % len(cut[1].phases))
+def tap_of_phase(p: Convolution, phase: Any, taps: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """The place in the filter through which results of a phase see a pixel of dy, and when there is
+    one."""
+    cut = all_phases(p)
+    each = zip(
+        parted(phase, cut), cut, p.padding[: len(cut)], taps, p.stride, strict=True
+    )  # fmt: skip
     at = [
         found.first_phase + k + before - (t + found.first) * step
-        for k, found, before, t, step in zip(
-            number, cut, p.padding[:2], taps, p.stride, strict=True
-        )
+        for k, found, before, t, step in each
     ]
     return at, [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
 
 
+def parted(phase: Any, cut: Sequence[Phases]) -> list[Any]:
+    """The number of a phase along each dimension."""
+    found = list[Any]()
+    for count in (len(c.phases) for c in reversed(cut[1:])):
+        found.insert(0, phase % count)
+        phase = phase // count
+    return [phase, *found]
+
+
 @dataclass(frozen=True)
 class Phases:
-    """Of a gradient by the input, along rows or columns: the ``phases`` of results that see any of
+    """Of a gradient by the input, along a dimension: the ``phases`` of results that see any of
     dy, all or one of them; from which pixel of dy on, counted from that of the result, and how
     many; and of each phase which of these it sees, the first and how many."""
 
@@ -481,8 +509,13 @@ class Phases:
         return self.phases[0]
 
 
-def phases(p: Conv, d: int) -> Phases:
-    """Those along rows (``d`` is 0) or columns."""
+def all_phases(p: Convolution) -> list[Phases]:
+    """Those along each dimension."""
+    return [phases(p, d) for d in range(len(p.image))]
+
+
+def phases(p: Convolution, d: int) -> Phases:
+    """Those along one dimension."""
     stride, before = p.stride[d], p.padding[d]
     seen = {
         phase: [

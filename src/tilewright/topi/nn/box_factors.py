@@ -17,30 +17,30 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import (
     BLOCK,
     ROW,
+    all_phases,
     is_phased,
     of_a_group,
-    phases,
     sliced,
     widths,
 )
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 #: Of what extents of factors are multiples: the largest extent of a box.
 WHOLE = 256
 
 
 class Windows:
-    """What results see: a ``tensor`` (batch, row, column, taps, channel), with the group first
-    where there are several, but those of slices; where channels lie in blocks, with that of the
-    block behind the group. With ``steps``, the distances of results and of taps, boxes are whole:
-    (part, batch, row, column, channel), behind the group. What is seen of them through each tap, as
-    without, is a stage where it is ``staged``."""
+    """What results see: a ``tensor`` (batch, place in the image, taps, channel), with the group
+    first where there are several, but those of slices; where channels lie in blocks, with that of
+    the block behind the group. With ``steps``, the distances of results and of taps, boxes are
+    whole: (part, batch, place, channel), behind the group. What is seen of them through each tap,
+    as without, is a stage where it is ``staged``."""
 
     def __init__(
-        self, p: Conv, window: Callable[..., Any], results: Sequence[Any], taps: Sequence[int],
-        filled: int, steps: tuple[Sequence[int], Sequence[int]] | None = None,
+        self, p: Convolution, window: Callable[..., Any], results: Sequence[Any],
+        taps: Sequence[int], filled: int, steps: tuple[Sequence[int], Sequence[int]] | None = None,
         staged: bool = False,
     ) -> None:  # fmt: skip
         self.problem = p
@@ -52,21 +52,21 @@ class Windows:
         deep = filled if self.apart or p.groups == 1 else up(filled * p.groups, row)
         batch, *extents = (up(e, WHOLE) for e in results)
         if steps is not None and max(taps) == 1:  # of which no two overlap
-            self.steps = ((1, 1), (1, 1))
+            self.steps = ([1] * len(taps), [1] * len(taps))
 
         def channel(group: Sequence[Any], c: Any) -> Any:
             return c + group[0] * filled if group else c
 
         def by_taps(*at: Any) -> Any:
-            *group, n, y, x, r, s, c = at
-            return window(n, (y, x), (r, s), channel(group, c))
+            group, n, (*place, c) = at[: len(groups)], at[len(groups)], at[len(groups) + 1 :]
+            return window(n, place[: len(taps)], place[len(taps) :], channel(group, c))
 
         def by_parts(*at: Any) -> Any:
-            *group, part, n, y, x, c = at
-            c = channel(group, part * row + c)
+            group, (part, n, *place, c) = at[: len(groups)], at[len(groups) :]
+            c, corner = channel(group, part * row + c), [0] * len(taps)
             if max(taps) == 1:
-                return window(n, (y, x), (0, 0), c)
-            return window(n, (0, 0), (0, 0), c, (y, x))
+                return window(n, place, corner, c)
+            return window(n, corner, corner, c, place)
 
         def by_blocks(*at: Any) -> Any:
             *group, part, n, y, x, r, s, c = at
@@ -91,8 +91,9 @@ class Windows:
     def _read(self, *at: Any) -> Any:
         """What is seen of a whole box."""
         assert self.steps is not None
-        *group, n, y, x, r, s, c = at
-        steps = zip((y, x), (r, s), *self.steps, strict=True)
+        rank = len(self.steps[0])
+        group, n, (*results, c) = at[: -2 - 2 * rank], at[-2 - 2 * rank], at[-1 - 2 * rank :]
+        steps = zip(results[:rank], results[rank:], *self.steps, strict=True)
         place = [o * step + t * apart for o, t, step, apart in steps]
         return self.tensor[(*group, c // self.row, n, *place, c % self.row)]
 
@@ -126,28 +127,29 @@ class Taps:
         self.blocked = bool(block)
         step, channels = self.step, up(wide, WHOLE) + WHOLE
         phase = [] if number is None else [up(number, WHOLE)]
+        lead = len(phase)
         parts = filled // step
         if turned and whole:
 
             def turned_part(*at: Any) -> Any:
-                *phase, r, s, part, row, c, f = at
-                return element(row * ROW + f, part * step + c, (r, s), *phase)
+                first, (part, row, c, f) = at[:-4], at[-4:]
+                return element(row * ROW + f, part * step + c, first[lead:], *first[:lead])
 
             shape = [*phase, *taps, parts, channels // ROW, step, ROW]
             self.tensor = te.compute(shape, turned_part, name="Taps")
         elif turned:
 
             def of_row(*at: Any) -> Any:
-                *phase, row, c, r, s, f = at
-                return element(row * ROW + f, c, (r, s), *phase)
+                phase, (row, c, *place, f) = at[:lead], at[lead:]
+                return element(row * ROW + f, c, place, *phase)
 
             shape = [*phase, channels // ROW, filled, *taps, ROW]
             self.tensor = te.compute(shape, of_row, name="Taps")
         elif whole:
 
             def part_of(*at: Any) -> Any:
-                *phase, r, s, part, f, c = at
-                return element(f, part * step + c, (r, s), *phase)
+                first, (part, f, c) = at[:-3], at[-3:]
+                return element(f, part * step + c, first[lead:], *first[:lead])
 
             self.tensor = te.compute([*phase, *taps, parts, channels, step], part_of, name="Taps")
         elif block:
@@ -159,8 +161,8 @@ class Taps:
         else:
 
             def of_all(*at: Any) -> Any:
-                *phase, f, r, s, c = at
-                return element(f, c, (r, s), *phase)
+                phase, (f, *place, c) = at[:lead], at[lead:]
+                return element(f, c, place, *phase)
 
             self.tensor = te.compute([*phase, channels, *taps, filled], of_all, name="Taps")
 
@@ -211,30 +213,32 @@ class Added:
         }  # fmt: skip
 
 
-def reach(p: Conv, box: tuple[int, int, int]) -> tuple[int, int, int]:
-    """Images, rows and columns of what a box of results of a problem that boxes can bring sees
-    through all taps."""
-    w, (images, rows, columns) = Convolved(p), box
+def reach(p: Convolution, box: tuple[int, ...]) -> tuple[int, ...]:
+    """Images and the extents in them of what a box of results of a problem that boxes can bring
+    sees through all taps."""
+    w, (images, *space) = Convolved(p), box
     if max(w.kernel) == 1 and not is_phased(p):
         return box
-    steps: Any = zip((rows, columns), w.kernel, w.stride, w.dilation, strict=True)
+    steps: Any = zip(space, w.kernel, w.stride, w.dilation, strict=True)
+    if p.pass_ == "wgrad":  # whose boxes are of dy, and whose blocks have taps of one plane
+        taps = (*[1] * (len(space) - 2), *w.result[-2:])
+        steps = zip(space, taps, w.dilation, w.stride, strict=True)
     if is_phased(p):
-        steps = [(e, phases(p, d).taps, 1, 1) for d, e in enumerate((rows, columns))]
-    rows, columns = ((e - 1) * step + (t - 1) * apart + 1 for e, t, step, apart in steps)
-    return images, rows, columns
+        steps = [(e, c.taps, 1, 1) for e, c in zip(space, all_phases(p), strict=True)]
+    return images, *((e - 1) * step + (t - 1) * apart + 1 for e, t, step, apart in steps)
 
 
 def window_of(
-    p: Conv, image: Any, batch: Any, channels: int, extents: Sequence[int],
+    p: Convolution, image: Any, batch: Any, channels: int, extents: Sequence[int],
     steps: Sequence[Sequence[int]],
 ) -> Callable[..., Any]:  # fmt: skip
     """What is seen of a channel by a result through a tap, or of a pixel that is further by
     ``more``; zero outside of the image. ``steps`` are the distances of results and of taps, and
     what lies before the image."""
-    images = Images(p.layout)
+    images, none = Images(p.layout), [0] * len(extents)
 
     def seen(
-        n: Any, result: Sequence[Any], tap: Sequence[Any], c: Any, more: Sequence[Any] = (0, 0)
+        n: Any, result: Sequence[Any], tap: Sequence[Any], c: Any, more: Sequence[Any] = none
     ) -> Any:
         places = [
             o * s + t * d + further - low
@@ -244,7 +248,7 @@ def window_of(
         if p.block:  # as the image has them
             inside[1] = c // p.block < channels // p.block
         inside += [x for i, e in zip(places, extents, strict=True) for x in (i >= 0, i < e)]
-        read = image[images.order(n, c, places[2 - p.rank :])]
+        read = image[images.order(n, c, places[len(places) - p.rank :])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
 
     return seen

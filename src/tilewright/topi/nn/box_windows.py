@@ -30,6 +30,7 @@ from tilewright.topi.nn.box_copies import (
     ROW,
     Boxed,
     Phases,
+    all_phases,
     as_brought,
     boxed,
     by_pixels,
@@ -40,7 +41,7 @@ from tilewright.topi.nn.box_copies import (
     is_phased,
     laid,
     of_a_group,
-    phases,
+    parted,
     sliced,
     tap_of_phase,
     widths,
@@ -48,27 +49,28 @@ from tilewright.topi.nn.box_copies import (
 from tilewright.topi.nn.box_factors import WHOLE, Added, Taps, Windows, reach, up, window_of
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
-from tilewright.topi.operators.conv import Conv
-from tilewright.topi.operators.convolution import OPERANDS
+from tilewright.topi.operators.convolution import OPERANDS, Convolution
 
-#: Pixels whose products a gradient by the filter adds at once.
-PIXELS = 64
+#: Pixels whose products a gradient by the filter adds at once, and those that tensor cores read
+#: from rows one behind the other.
+PIXELS, LINE = 64, 8
 
 
 @dataclass(frozen=True)
 class BoxSums:
     """The sums of a convolution as products of boxes.
 
-    ``total`` is (batch, row, column, channel), or of a gradient by the filter (filter, row, column,
-    channel); of a gradient by the input with strides (batch, row, column, phase, channel), of the
-    results that are a stride apart. ``left`` and ``right`` are its factors; ``left`` has the group
-    first where there are several, but where a row holds the channels of ``slices`` groups, all of
-    which a tile multiplies. Where boxes are ``whole``, taps read parts of them. Where ``right`` is
-    ``turned``, channels of the result lie side by side in it, a row of them last, which of a
-    gradient by the filter is so of both factors. Where channels of a factor lie in blocks, whose
-    size ``blocks`` has, it has those of one last, and its number first. ``pixels`` are images, rows
-    and columns of a box of that gradient. Where boxes are of ``windows``, results are images of a
-    pixel each. ``seen`` is what results see through each tap, where that is a stage.
+    ``total`` is (batch, place, channel), with a place in an image along each of its dimensions, or
+    of a gradient by the filter (filter, place, channel); of a gradient by the input with strides
+    (batch, place, phase, channel), of the results that are a stride apart. ``left`` and ``right``
+    are its factors; ``left`` has the group first where there are several, but where a row holds the
+    channels of ``slices`` groups, all of which a tile multiplies. Where boxes are ``whole``, taps
+    read parts of them. Where ``right`` is ``turned``, channels of the result lie side by side in
+    it, a row of them last, which of a gradient by the filter is so of both factors. Where channels
+    of a factor lie in blocks, whose size ``blocks`` has, it has those of one last, and its number
+    first. ``pixels`` are images, and extents in them, of a box of that gradient. Where boxes are of
+    ``windows``, results are images of a pixel each. ``seen`` is what results see through each tap,
+    where that is a stage.
     """
 
     total: Tensor
@@ -77,7 +79,7 @@ class BoxSums:
     turned: bool = False
     slices: int = 1
     whole: bool = False
-    pixels: tuple[int, int, int] = (1, 1, 1)
+    pixels: tuple[int, ...] = (1, 1, 1)
     windows: bool = False
     blocks: tuple[int, int] = (0, 0)
     seen: Tensor | None = None
@@ -128,9 +130,14 @@ class BoxDeclaration(Declaration):
         _, _, space = Images(self.problem.result_layout).extents(self.output.shape)
         return [int(e) for e in self.by_pixels.shape[1:-1]] != [int(e) for e in space]
 
-    def reach(self, box: tuple[int, int, int]) -> tuple[int, int, int]:
-        """Images, rows and columns of what a box of results sees through all taps."""
-        if not isinstance(self.problem, Conv):
+    @property
+    def space(self) -> int:
+        """Dimensions of an image, also where the first has one row."""
+        return len(self.sum.shape) - 2 - (self.phased is not None)
+
+    def reach(self, box: tuple[int, ...]) -> tuple[int, ...]:
+        """Images, and extents in them, of what a box of results sees through all taps."""
+        if not isinstance(self.problem, Convolution):
             return box
         p = in_boxes(self.problem)
         assert p is not None
@@ -138,7 +145,7 @@ class BoxDeclaration(Declaration):
 
 
 def declare_boxes(
-    p: Conv, given: Any = None, whole: bool = False, staged: bool = False
+    p: Convolution, given: Any = None, whole: bool = False, staged: bool = False
 ) -> BoxDeclaration:
     """The program of a problem; ``given`` as in :func:`~tilewright.topi.declare.declare`. Images
     are read ``whole``, or by taps; what results see of whole ones is a stage where it is
@@ -167,8 +174,9 @@ def declare_boxes(
 
 
 def _copied(
-    p: Conv, brought: Conv, inputs: dict[str, Tensor], laid: dict[str, Tensor], d: BoxDeclaration
-) -> BoxDeclaration:
+    p: Convolution, brought: Convolution, inputs: dict[str, Tensor], laid: dict[str, Tensor],
+    d: BoxDeclaration,
+) -> BoxDeclaration:  # fmt: skip
     """A declaration whose operands are copied where they lie otherwise, but those that are copied
     again, as a filter is of groups that are joined."""
     made = in_boxes(p)
@@ -180,7 +188,7 @@ def _copied(
     return replace(d, copies=(*(laid[name] for name in names), *d.copies))
 
 
-def _views(p: Conv, brought: Conv, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+def _views(p: Convolution, brought: Convolution, inputs: dict[str, Tensor]) -> dict[str, Tensor]:
     """The inputs of a problem as they lie in that which is brought."""
     views, last = dict(inputs), Images(brought.result_layout)
     if "residual" in inputs and p.result_layout != brought.result_layout:
@@ -193,7 +201,7 @@ def _views(p: Conv, brought: Conv, inputs: dict[str, Tensor]) -> dict[str, Tenso
     return views
 
 
-def declare_pixels(p: Conv, given: Any = None) -> BoxDeclaration:
+def declare_pixels(p: Convolution, given: Any = None) -> BoxDeclaration:
     """The same of a forward pass, or of a gradient by the input, where a tile has any results that
     follow one another, also from one row or image to the next; of a phase if there are some."""
     inputs, brought = placeholders(p, given), as_brought(p)
@@ -209,16 +217,16 @@ def declare_pixels(p: Conv, given: Any = None) -> BoxDeclaration:
     if is_phased(p):
         return _phases(p, inputs, b, whole=False, pixels=True)
     sums = _images(b.problem, b.first, b.second, batch, whole=False, pixels=True)
-    total, rank = sums.total, p.rank
+    total, gone = sums.total, [0] * (len(p.image) - p.rank)
     result = Images(brought.result_layout).compute(
-        total.shape[0], p.result_channels, [1] * rank,
-        lambda n, c, at: total[(n, *([0] * (2 - rank)), *at, c)], "Conv",
+        total.shape[0], p.result_channels, [1] * p.rank,
+        lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
     )  # fmt: skip
     d = declared_with_epilogue(brought, views, result, sums, b, p.result_layout)
     return _gathered(p, inputs, _copied(p, brought, inputs, laid, d))
 
 
-def _gathered(p: Conv, inputs: dict[str, Tensor], d: BoxDeclaration) -> BoxDeclaration:
+def _gathered(p: Convolution, inputs: dict[str, Tensor], d: BoxDeclaration) -> BoxDeclaration:
     """The declaration of a problem from that of its results with channels last: as they are, or in
     images of a row or of a pixel each."""
     images, batch = Images(p.result_layout), next(iter(inputs.values())).shape[0]
@@ -261,37 +269,35 @@ def _by_pixels(x: Tensor, layout: str, rows: bool = False) -> Tensor:
 
 
 def _declare(
-    p: Conv, inputs: dict[str, Tensor], whole: bool, staged: bool, layout: str = ""
+    p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool, layout: str = ""
 ) -> BoxDeclaration:
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
     b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
         return _phases(p, inputs, b, whole, staged=staged)
     sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged)
-    total, rank = sums.total, p.rank
+    total, gone = sums.total, [0] * (len(p.image) - p.rank)
     if p.pass_ == "wgrad":
         result = total
-        if b.place is not None or rank == 1:
+        if b.place is not None or gone:
             place = b.place or (lambda *at: at)
             result = te.compute(
-                p.filter_shape, lambda m, *at: total[place(m, *([0] * (2 - rank)), *at)],
-                name="ConvWgrad",
-            )  # fmt: skip
+                p.filter_shape, lambda m, *at: total[place(m, *gone, *at)], name="ConvWgrad"
+            )
         return declared(p, inputs, finished(p, result, inputs), sums, (), b)
-    gone = [0] * (2 - rank)
     result = Images(p.result_layout).compute(
-        first.shape[0], p.result_channels, p.result_image[2 - rank :],
+        first.shape[0], p.result_channels, Convolved(p).result[len(gone) :],
         lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
     )  # fmt: skip
     return declared_with_epilogue(p, inputs, result, sums, b, layout)
 
 
-def declare_whole_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
+def declare_whole_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
     """The same, where taps read parts of one box."""
     return declare_boxes(p, given, whole=True)
 
 
-def declare_seen_boxes(p: Conv, given: Any = None) -> BoxDeclaration:
+def declare_seen_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
     """The same, where what results see through each tap is a stage."""
     return declare_boxes(p, given, whole=True, staged=True)
 
@@ -319,17 +325,17 @@ def declared_with_epilogue(
 
 
 def sums_of(
-    p: Conv, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False
+    p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False
 ) -> BoxSums:
     """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
     of the problem's."""
     if p.pass_ == "wgrad":
-        return _filter(p, first, second, batch)
+        return _filter(p, first, second, batch, whole)
     return _images(p, first, second, batch, whole, staged=staged)
 
 
 def _images(
-    p: Conv, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False,
+    p: Convolution, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False,
     staged: bool = False,
 ) -> BoxSums:  # fmt: skip
     w = Convolved(p)
@@ -341,9 +347,9 @@ def _images(
     window = window_of(p, image, batch, deep * p.groups, w.image, (*steps, w.before))
     results = (batch, *w.result)
     if pixels:
-        window, results = _of_pixels(window, w.result), (batch * math.prod(w.result), 1, 1)
+        window, results = _of_pixels(window, w.result), _single(batch, w.result)
     seen = Windows(p, window, results, w.kernel, filled, steps if whole else None, staged)
-    taps = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(w.kernel, "hw", strict=True)]
+    taps = _axes(w.kernel)
     part, rc, left_c, right_c = _channels(p, filled)
 
     # A filter may be copied with channels last, whatever the image.
@@ -352,15 +358,16 @@ def _images(
 
     def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
-        read = filter[place(*((c, f) if turned else (f, c)), kept[2 - p.rank :])]
+        read = filter[place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
 
     right = Taps(
         tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, block=block
     )  # fmt: skip
 
-    def element(n: Any, y: Any, x: Any, f: Any) -> Any:
-        value = seen(f, (n, y, x), taps, left_c).astype(p.accumulate)
+    def element(*at: Any) -> Any:
+        *result, f = at
+        value = seen(f, result, taps, left_c).astype(p.accumulate)
         other = right(f, taps, right_c).astype(p.accumulate)
         return te.sum(value * other, axis=[*part, *taps, rc])
 
@@ -373,15 +380,29 @@ def _images(
 
 def _of_pixels(window: Callable[..., Any], image: Sequence[int]) -> Callable[..., Any]:
     """What results see by their number among those of all images."""
-    high, wide = image
 
     def seen(n: Any, result: Any, *more: Any) -> Any:
-        return window(n // (high * wide), (n // wide % high, n % wide), *more)
+        place, inner = list[Any](), 1
+        for extent in reversed(image):
+            place.insert(0, (n if inner == 1 else n // inner) % extent)
+            inner *= extent
+        return window(n // inner, place, *more)
 
     return seen
 
 
-def _channels(p: Conv, filled: int) -> tuple[list[Any], Any, Any, Any]:
+def _single(batch: Any, image: Sequence[int]) -> tuple[Any, ...]:
+    """The results of images as those of images of a pixel each."""
+    return batch * math.prod(image), *[1] * len(image)
+
+
+def _axes(extents: Sequence[int]) -> list[Any]:
+    """What is summed over, along each dimension of an image."""
+    names = "dhw"[3 - len(extents) :]
+    return [te.reduce_axis((0, e), f"r{name}") for e, name in zip(extents, names, strict=True)]
+
+
+def _channels(p: Convolution, filled: int) -> tuple[list[Any], Any, Any, Any]:
     """What is summed but taps: the axis of products of halves, where there are such, that of
     channels, and which channel of either factor is multiplied."""
     if not is_in_halves(p):
@@ -394,7 +415,7 @@ def _channels(p: Conv, filled: int) -> tuple[list[Any], Any, Any, Any]:
 
 
 def _phases(
-    p: Conv, inputs: dict[str, Tensor], b: Boxed, whole: bool, pixels: bool = False,
+    p: Convolution, inputs: dict[str, Tensor], b: Boxed, whole: bool, pixels: bool = False,
     staged: bool = False,
 ) -> BoxDeclaration:  # fmt: skip
     """A gradient by the input with strides: results that are a stride apart see the same taps, and
@@ -403,37 +424,41 @@ def _phases(
     phase sees anything the others are zeros that nothing is summed for."""
     q, grad, filter = b.problem, b.first, b.second
     batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
-    turned, down, across = not b.copies, *p.stride
-    cut = [phases(p, d) for d in range(2)]
+    turned, cut = not b.copies, all_phases(p)
     number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
 
     before = [-c.first for c in cut]
-    steps = ((1, 1), (1, 1))
+    steps = ([1] * len(cut), [1] * len(cut))
     seen_channels = of_a_group(q)[0] * q.groups
     window = window_of(q, grad, batch, seen_channels, p.out_image, (*steps, before))
     results = (batch, *rows)
     if pixels:
-        window, results = _of_pixels(window, rows), (batch * math.prod(rows), 1, 1)
+        window, results = _of_pixels(window, rows), _single(batch, rows)
     seen = Windows(q, window, results, taps, filled, steps if whole else None, staged)
 
     def tap(f: Any, c: Any, at: Sequence[Any], phase: Any) -> Any:
         if not turned:  # beyond those of a phase nothing is multiplied
             at = [te.min(t, n - 1) for t, n in zip(at, taps, strict=True)]
+            *rows, last = at
+            row = 0
+            for k, n in zip(rows, taps, strict=False):
+                row = row * n + k
             there = te.all(phase < number, f < wide)
-            return te.if_then_else(there, filter[(phase, f, *at, c)], te.const(0, p.dtype))
+            return te.if_then_else(there, filter[(phase, f, row, last, c)], te.const(0, p.dtype))
         kept, inside = tap_of_phase(p, phase, at)
-        read = filter[p.filter_place(c, f, kept[2 - p.rank :])]
+        read = filter[p.filter_place(c, f, kept[len(kept) - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep, *inside), read, te.const(0, p.dtype))
 
     right = Taps(tap, wide, filled, taps, p.dtype, turned=turned, whole=whole, number=number)
     axes, place = _taps_of_phases(cut, whole)
     part, rc, left_c, right_c = _channels(p, filled)
 
-    def element(n: Any, y: Any, x: Any, phase: Any, f: Any) -> Any:
+    def element(*index: Any) -> Any:
+        *result, phase, f = index
         at, inside = place(phase)
-        value = seen(f, (n, y, x), at, left_c).astype(p.accumulate)
+        value = seen(f, result, at, left_c).astype(p.accumulate)
         other = right(f, at, right_c, phase).astype(p.accumulate)
         return te.sum(value * other, axis=[*part, *axes, rc], where=inside)
 
@@ -441,20 +466,21 @@ def _phases(
     phased = te.compute(total.shape, lambda *index: total[index].astype(p.dtype), name="Rounded")
 
     def gathered(n: Any, c: Any, at: list[Any]) -> Any:
-        y, x = [0] * (2 - len(at)) + at
-        own, inside = [], []
-        for found, i, step in zip(cut, (y, x), (down, across), strict=True):
+        phase, inside, place = 0, [], [n]
+        for found, i, step in zip(cut, [0] * (len(cut) - len(at)) + at, p.stride, strict=True):
             single = len(found.phases) < step
-            own.append(0 if single else i % step)
+            phase = phase * len(found.phases) + (0 if single else i % step)
             inside += [(i % step).equal(found.first_phase)] if single else []
-        phase, place = own[0] * len(cut[1].phases) + own[1], (n, y // down, x // across)
+            place.append(i // step)
         if pixels:
-            place = ((n * rows[0] + place[1]) * rows[1] + place[2], 0, 0)
+            for extent, i in zip(rows, place[1:], strict=True):
+                n = n * extent + i
+            place = [n, *[0] * len(rows)]
         read = phased[(*place, phase, c)]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
 
     output = Images(p.layout).compute(
-        batch, wide, p.image[2 - p.rank :], gathered, "ConvDgrad"
+        batch, wide, p.image_extents, gathered, "ConvDgrad"
     )  # fmt: skip
     sums = BoxSums(
         total, seen.tensor, right.tensor, turned=turned, slices=sliced(q), whole=whole,
@@ -473,21 +499,21 @@ def _taps_of_phases(
     boxes are ``whole``, all taps of all phases are; else each phase has its own, one behind
     another."""
     if whole:
-        axes = [te.reduce_axis((0, c.taps), f"r{x}") for c, x in zip(cut, "hw", strict=True)]
+        axes = _axes([c.taps for c in cut])
         return axes, lambda phase: (axes, None)
     most = math.prod(max(n for _, n in c.seen) for c in cut)
     t = te.reduce_axis((0, most), "rt")
 
     def place(phase: Any) -> tuple[list[Any], Any]:
-        across = len(cut[1].phases)
-        (up, high), (left, wide) = (
-            [_chosen(k, [pair[j] for pair in c.seen]) for j in range(2)]
-            for c, k in zip(cut, (phase // across, phase % across), strict=True)
-        )
-        wide_or_one = te.max(wide, 1) if min(n for _, n in cut[1].seen) < 1 else wide
-        counts = {m * n for _, m in cut[0].seen for _, n in cut[1].seen}
-        inside = t < high * wide if counts != {most} else None
-        return [up + t // wide_or_one, left + t % wide_or_one], inside
+        at, number, total = list[Any](), t, 1
+        for c, k in reversed(list(zip(cut, parted(phase, cut), strict=True))):
+            first, count = (_chosen(k, [pair[j] for pair in c.seen]) for j in range(2))
+            count_or_one = te.max(count, 1) if min(n for _, n in c.seen) < 1 else count
+            last = len(at) == len(cut) - 1
+            at.insert(0, first + (number if last else number % count_or_one))
+            number, total = number // count_or_one, count * total
+        counts = {math.prod(each) for each in product(*([n for _, n in c.seen] for c in cut))}
+        return at, t < total if counts != {most} else None
 
     return [t], place
 
@@ -500,60 +526,88 @@ def _chosen(k: Any, values: Sequence[int]) -> Any:
     return found
 
 
-def _filter(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
+def _filter(p: Convolution, image: Any, grad: Any, batch: Any, whole: bool) -> BoxSums:
     w = Convolved(p)
     channels, filters = p.channels // p.groups, p.out_channels
-    box = pixels(p)
+    box = pixels(p, LINE if whole else 1)
     sizes = [up(e, n) for e, n in zip((batch, *w.kernel), box, strict=True)]
     images = Images(p.layout)
     window = window_of(p, image, batch, p.channels, w.image, (w.stride, w.dilation, w.before))
 
-    def step(part: Any, n: Any, y: Any, x: Any, m: Any) -> Any:
+    gone, space = len(p.image) - p.rank, len(p.image)
+
+    def step(part: Any, n: Any, *at: Any) -> Any:
+        *place, m = at
         m = part * ROW + m
-        inside = [n < batch, *(i < e for i, e in zip((y, x), w.kernel, strict=True)), m < filters]
-        read = grad[images.order(n, m, (y, x)[2 - p.rank :])]
+        inside = [n < batch, *(i < e for i, e in zip(place, w.kernel, strict=True)), m < filters]
+        read = grad[images.order(n, m, place[gone:])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
 
     left = te.compute((up(filters, WHOLE) // ROW, *sizes, ROW), step, name="Steps")
     groups = [p.groups] if p.groups > 1 else []
 
+    row = of_row(p) if whole else ROW
+    steps = (w.stride, w.dilation)
+
     def seen(*at: Any) -> Any:
-        *group, part, r, s, n, y, x, c = at
-        c = part * ROW + c
-        return window(n, (r, s), (y, x), c + group[0] * channels if group else c)
+        group, (part, *place, c) = at[: len(groups)], at[len(groups) :]
+        c = part * row + c
+        c = c + group[0] * channels if group else c
+        if whole:
+            n, *further = place
+            return window(n, [0] * space, [0] * space, c, further)
+        return window(place[space], place[:space], place[space + 1 :], c)
 
-    shape = (*groups, up(channels, WHOLE) // ROW, *w.result, *sizes, ROW)
+    extents = [*w.result, *sizes]
+    if whole:
+        each = zip(w.result, sizes[1:], *steps, strict=True)
+        extents = [sizes[0], *((t - 1) * s + (e - 1) * d + 1 for t, e, s, d in each)]
+    shape = (*groups, up(channels, WHOLE) // row, *extents, row)
     right = te.compute(shape, seen, name="Seen")
-    pixel = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(sizes, "nhw", strict=True)]
+    pixel = [te.reduce_axis((0, sizes[0]), "rn"), *_axes(sizes[1:])]
 
-    def element(m: Any, r: Any, s: Any, c: Any) -> Any:
+    def element(m: Any, *at: Any) -> Any:
+        *taps, c = at
         value = left[(m // ROW, *pixel, m % ROW)].astype(p.accumulate)
         group = (m // p.multiplier,) if groups else ()
-        other = right[(*group, c // ROW, r, s, *pixel, c % ROW)].astype(p.accumulate)
+        place = [*taps, *pixel]
+        if whole:
+            each = zip(taps, pixel[1:], *steps, strict=True)
+            place = [pixel[0], *(t * s + e * d for t, e, s, d in each)]
+        other = right[(*group, c // row, *place, c % row)].astype(p.accumulate)
         return te.sum(value * other, axis=pixel)
 
     total = te.compute((filters, *w.result, channels), element, name="Sums")
-    return BoxSums(total, left, right, True, pixels=box)
+    return BoxSums(total, left, right, True, whole=whole, pixels=box)
 
 
-def pixels(p: Conv) -> tuple[int, int, int]:
-    """Images, rows and columns of the boxes of :data:`PIXELS` that cover the results with the least
-    beyond; of equals, those of neighbours. None has twice the rows or columns that there are."""
+def of_row(p: Convolution) -> int:
+    """Channels of a row of shared memory, where a gradient by the filter reads whole boxes."""
+    w = widths(p.dtype)
+    return w.step(w.filled(p.channels // p.groups))
+
+
+def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
+    """Images, and extents in them, of the boxes of :data:`PIXELS` that cover the results with the
+    least beyond; of equals, those of neighbours. None has twice the extents that there are,
+    but for lines of at least ``line`` pixels."""
     extents = (p.batch, *p.out_image)
 
-    def beyond(box: tuple[int, int, int]) -> tuple[float, int, int]:
+    def beyond(box: tuple[int, ...]) -> tuple[float, int, int]:
         whole = math.prod(up(e, n) for e, n in zip(extents, box, strict=True))
-        return whole / math.prod(extents), box[0], abs(box[1] - box[2])
+        return whole / math.prod(extents), box[0], max(box[1:]) - min(box[1:])
 
-    high, wide = ([1 << k for k in range(e.bit_length() + 1)] for e in p.out_image)
+    *outer, last = (
+        [1 << k for k in range(e.bit_length() + 1) if 1 << k < 2 * e] for e in p.out_image
+    )
+    sizes = (*outer, [n for n in last if n >= line] or [line])
     return min(
         (
-            (PIXELS // rows // columns, rows, columns)
-            for rows, columns in product(high, wide)
-            if rows * columns <= PIXELS and rows < 2 * extents[1] and columns < 2 * extents[2]
+            (PIXELS // math.prod(box), *box)
+            for box in product(*sizes) if math.prod(box) <= PIXELS
         ),
         key=beyond,
-    )
+    )  # fmt: skip
 
 
 #: The declaration of this module, by name.

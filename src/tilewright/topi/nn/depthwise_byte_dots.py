@@ -16,6 +16,7 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
 from tilewright.topi.nn.images import Images, padded
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 #: Pixels of a word, and how far those of neighbouring words are apart.
 PIXELS, APART = 4, 2
@@ -28,17 +29,17 @@ class DotDeclaration(Declaration):
     words: Tensor
 
 
-def phases(p: Conv) -> int:
+def phases(p: Convolution) -> int:
     """Neighbouring results that begin in the same word."""
-    return APART // p.stride[1]
+    return APART // p.stride[-1]
 
 
-def words(p: Conv) -> int:
+def words(p: Convolution) -> int:
     """Words of a row that a result sees."""
-    return -(-(p.kernel_w + phases(p) - 1) // PIXELS)
+    return -(-(p.kernel[-1] + phases(p) - 1) // PIXELS)
 
 
-def seen(p: Conv, columns: Any) -> Any:
+def seen(p: Convolution, columns: Any) -> Any:
     """Pixels of a row in the words of neighbouring results, the first of them at an even column:
     an integer, or a column of them."""
     last = -(-columns // phases(p)) - 1

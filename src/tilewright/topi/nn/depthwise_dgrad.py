@@ -17,9 +17,9 @@ from typing import Any
 from tilewright import te
 from tilewright.ir.expr import Expr
 from tilewright.te import Tensor
-from tilewright.topi.nn.depthwise_forward import filter_reader
+from tilewright.topi.nn.depthwise_forward import filter_reader, tap_names
 from tilewright.topi.nn.images import Images, padded
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 
 @dataclass(frozen=True)
@@ -105,24 +105,21 @@ class Gather:
         return found if self.kernel % self.step == 0 else [*found, self.tap(phase, t) < self.kernel]
 
 
-def gathers(p: Conv) -> list[Gather]:
+def gathers(p: Convolution) -> list[Gather]:
     """By dimension of the image."""
     return [
-        Gather(
-            p.stride[k], p.padding[k], p.dilation[k], p.kernel[k], -(-p.image[k] // p.stride[k]),
-        )
-        for k in range(2 - p.rank, 2)
-    ]  # fmt: skip
+        Gather(d.stride, d.before, d.dilation, d.taps, -(-d.extent // d.stride)) for d in p.dims
+    ]
 
 
-def depthwise_dgrad(p: Conv, grad: Tensor, filter: Tensor) -> tuple[Tensor, Tensor]:
+def depthwise_dgrad(p: Convolution, grad: Tensor, filter: Tensor) -> tuple[Tensor, Tensor]:
     """dx in the type of sums, and the stage of the sum, which is the same with stride 1."""
     images, along = Images(p.layout), gathers(p)
     seen = [g.seen for g in along]
     source = padded(images, grad, [g.before for g in along], seen, "PaddedGrad")
     weight = filter_reader(p, filter)
     batch = images.meaning(grad.shape)[0]
-    names = ("di", "dj")[2 - p.rank :]
+    names = tap_names(p)
     taps = [te.reduce_axis((0, g.taps), name=n) for g, n in zip(along, names, strict=True)]
     each = [te.reduce_axis((0, p.multiplier), name="dm")] if p.multiplier > 1 else []
     m = each[0] if each else 0
@@ -142,7 +139,7 @@ def depthwise_dgrad(p: Conv, grad: Tensor, filter: Tensor) -> tuple[Tensor, Tens
         made = images.compute(
             batch,
             p.channels,
-            p.image[2 - p.rank :],
+            p.image_extents,
             lambda n, c, at: gathered(n, c, at, still),
             "DepthwiseGrad",
             tag,
@@ -173,7 +170,5 @@ def depthwise_dgrad(p: Conv, grad: Tensor, filter: Tensor) -> tuple[Tensor, Tens
             return phases[(n, *groups, *rest, c)]
         return phases[(n, c, *rest, *groups)]
 
-    made = images.compute(
-        batch, p.channels, p.image[2 - p.rank :], phase_of, "DepthwiseGrad", "elemwise"
-    )
+    made = images.compute(batch, p.channels, p.image_extents, phase_of, "DepthwiseGrad", "elemwise")
     return made, phases

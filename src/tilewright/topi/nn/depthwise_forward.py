@@ -14,11 +14,11 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.images import Images, padded
 from tilewright.topi.nn.taken_steps import NOTHING, ByChannel, Taken
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 
 def depthwise_forward(
-    p: Conv,
+    p: Convolution,
     data: Tensor,
     filter: Tensor,
     taken: Taken = NOTHING,
@@ -27,14 +27,14 @@ def depthwise_forward(
 
     The image is padded as far as windows see. Sums and the filter take over what ``taken`` says.
     """
-    images, d = Images(p.layout), 2 - p.rank
+    images = Images(p.layout)
     source = padded_input(p, data)
     taps = tap_axes(p)
     weight = filter_reader(p, filter, taken.scale)
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
-        steps = zip(at, taps, p.stride[d:], p.dilation[d:], strict=True)
-        read = source[images.order(n, c // p.multiplier, [i * s + t * e for i, t, s, e in steps])]
+        seen = [i * d.stride + t * d.dilation for i, t, d in zip(at, taps, p.dims, strict=True)]
+        read = source[images.order(n, c // p.multiplier, seen)]
         return te.sum(
             read.astype(summed_in(p)) * weight(c, list(taps)).astype(summed_in(p)),
             axis=list(taps),
@@ -43,20 +43,16 @@ def depthwise_forward(
 
     batch = images.meaning(data.shape)[0]
     tag = f"{p.operator}_{p.layout.lower()}"
-    return images.compute(batch, p.out_channels, p.out_image[d:], element, "DepthwiseConv", tag)
+    return images.compute(batch, p.out_channels, p.out_extents, element, "DepthwiseConv", tag)
 
 
-def padded_input(p: Conv, data: Tensor) -> Tensor:
+def padded_input(p: Convolution, data: Tensor) -> Tensor:
     """The part of the padded image that windows see; where it is not padded, ``data`` itself."""
-    d = 2 - p.rank
-    seen = [
-        (o - 1) * s + (k - 1) * e + 1
-        for o, s, k, e in zip(p.out_image, p.stride, p.kernel, p.dilation, strict=True)
-    ]
-    return padded(Images(p.layout), data, p.padding[d:2], seen[d:], "PaddedInput")
+    seen = [(d.results - 1) * d.stride + d.window for d in p.dims]
+    return padded(Images(p.layout), data, [d.before for d in p.dims], seen, "PaddedInput")
 
 
-def summed_in(p: Conv) -> str:
+def summed_in(p: Convolution) -> str:
     """The type of sums while they are made: of integers float32, in which sums of 512 products of
     8 bits are exact, in any order, and which processors multiply faster."""
     few = math.prod(p.kernel) <= 512  # 2**24 by 255 * 128
@@ -68,36 +64,39 @@ def whole(extent: int, tile: int) -> int:
     return -(-extent // tile) * tile
 
 
-def tap_axes(p: Conv) -> list[te.IterVar]:
+def tap_axes(p: Convolution) -> list[te.IterVar]:
     """Reduction axes over the taps of a filter."""
-    names = ("di", "dj")[2 - p.rank :]
-    return [
-        te.reduce_axis((0, k), name=name)
-        for k, name in zip(p.kernel[2 - p.rank :], names, strict=True)
-    ]
+    each = zip(p.dims, tap_names(p), strict=True)
+    return [te.reduce_axis((0, d.taps), name=name) for d, name in each]
 
 
-def filter_reader(p: Conv, filter: Tensor, scale: ByChannel | None = None) -> Any:
-    """A function of an output channel and a tap (two indices, or one) that reads the filter,
+def tap_names(p: Convolution) -> list[str]:
+    """What axes over taps are called."""
+    return ["dd", "di", "dj"][3 - p.rank :]
+
+
+def filter_reader(p: Convolution, filter: Tensor, scale: ByChannel | None = None) -> Any:
+    """A function of an output channel and a tap (an index a dimension) that reads the filter,
     through the stage ``ScaledFilter``, in the type of sums, where it is scaled."""
     m = p.multiplier
     if not Images(p.layout).last:
         if scale is not None:
-            filter = _scaled(p, filter, lambda i: scale(i[0] * m + i[1]))
-        return lambda c, taps: filter[(c // m, c % m, *taps)]
+            own = m if p.OWN_FILTERS else 1  # filters that lie in one row of the filter's
+            filter = _scaled(p, filter, lambda i: scale(i[0] * own + i[1]))
+        return lambda c, taps: filter[p.filter_place(c, 0, taps)]
     packed = te.compute(
-        (*filter.shape[2:], p.out_channels),
-        lambda *i: filter[(i[-1] // m, i[-1] % m, *i[:-1])],
+        (*(d.taps for d in p.dims), p.out_channels),
+        lambda *i: filter[p.filter_place(i[-1], 0, i[:-1])],
         name="PackedFilter",
         tag="filter",
-        varargs_names=[*("di", "dj")[2 - p.rank :], "c"],
+        varargs_names=[*tap_names(p), "c"],
     )
     if scale is not None:
         packed = _scaled(p, packed, lambda i: scale(i[-1]))
     return lambda c, taps: packed[(*taps, c)]
 
 
-def _scaled(p: Conv, filter: Tensor, scale: Callable[[Any], Any]) -> Tensor:
+def _scaled(p: Convolution, filter: Tensor, scale: Callable[[Any], Any]) -> Tensor:
     made: Tensor = te.compute(
         filter.shape,
         lambda *i: filter[i].astype(p.accumulate) * scale(i),

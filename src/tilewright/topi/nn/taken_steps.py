@@ -15,7 +15,7 @@ from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
 from tilewright.topi.nn.steps import scale_and_shift
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 #: What SiLU multiplies its argument with: exponentials are powers of two.
 _EXPONENT = -1 / math.log(2)
@@ -39,7 +39,7 @@ class Taken:
 NOTHING = Taken()
 
 
-def bias_alone(p: Conv, inputs: dict[str, Tensor]) -> Taken:
+def bias_alone(p: Convolution, inputs: dict[str, Tensor]) -> Taken:
     """What sums take over by themselves, with a filter as it is: a bias in a forward pass."""
     if p.pass_ != "forward" or p.is_quantized or not p.epilogue or p.epilogue[0].name != "bias":
         return NOTHING
@@ -47,7 +47,7 @@ def bias_alone(p: Conv, inputs: dict[str, Tensor]) -> Taken:
     return Taken(1, None, lambda c: bias[c].astype(p.accumulate))
 
 
-def all_products(p: Conv, inputs: dict[str, Tensor]) -> Taken:
+def all_products(p: Convolution, inputs: dict[str, Tensor]) -> Taken:
     """What they and a scaled filter take over in a forward pass, where sums have more than 16 bits:
     a bias, or a product and a sum; then the product in the exponent of a SiLU that is rounded to
     float16, whose sums are far from the largest of float32."""

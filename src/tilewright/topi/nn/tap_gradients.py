@@ -72,6 +72,7 @@ class TapDeclaration(BoxDeclaration):
 
     def boxes_of(self, channels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The boxes of dy and of x of a step, channels last, of a block of some ``channels``."""
+        assert isinstance(self.problem, Conv)
         p = taps_of(self.problem)
         assert p is not None
         filters, row = rows_of(p)

@@ -54,7 +54,7 @@ def schedule_vectors(d: Declaration, tile: VectorTile = VectorTile()) -> Schedul
     batch, *space, channel = sums.op.axis
     phases, pixels = space[p.rank :], space[: p.rank]
     before, di, dj = tap_axes(sums, p.rank)
-    do, dt = sums.split(di, factor=min(tile.taps, p.kernel_h))
+    do, dt = sums.split(di, factor=min(tile.taps, p.kernel[0]))
     sums.reorder(batch, *before, do, dt, dj, *phases, *pixels, channel)
     sums.unroll(dt, dj, *phases, *pixels)
     loads = s[data]

@@ -212,6 +212,15 @@ class Conv(Convolution):
             changes["groups"] = 0
         return super().replace(**changes)
 
+    def resized(
+        self, image: Sequence[int], kernel: Sequence[int] | None = None, **changes: Any
+    ) -> Self:
+        """The same problem of images and filters of other extents, and with other ``changes``."""
+        (height, width), (kernel_h, kernel_w) = image, kernel or self.kernel
+        return self.replace(
+            height=height, width=width, kernel_h=kernel_h, kernel_w=kernel_w, **changes
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """As JSON has it."""
         made = super().to_dict()
@@ -268,6 +277,12 @@ class Conv(Convolution):
             return super().filter_shape
         return (self.channels, self.multiplier, *self.kernel[2 - self.rank :])
 
+    def filter_place(self, m: Any, c: Any, taps: Sequence[Any]) -> tuple[Any, ...]:
+        """Where such a filter has a tap, by its channels of y and of x in its group."""
+        if not self.is_depthwise:
+            return super().filter_place(m, c, taps)
+        return (m // self.multiplier, m % self.multiplier, *taps)
+
     @property
     def is_winograd(self) -> bool:
         """Whether Winograd's algorithm may compute it: it is allowed, and this is the forward pass
@@ -292,17 +307,13 @@ class Conv(Convolution):
         return declare(self, given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
-        :data:`~tilewright.topi.nn.depthwise_byte_dots.FORMS`,
-        :data:`~tilewright.topi.nn.flat_windows.FORMS`, or of
-        :data:`~tilewright.topi.nn.box_windows.FORMS` and
-        :data:`~tilewright.topi.nn.tap_gradients.FORMS`."""
-        from tilewright.topi.declare import FORMS
-        from tilewright.topi.nn.box_windows import FORMS as BOXES
+        """One of :data:`~tilewright.topi.nn.depthwise_byte_dots.FORMS`, of
+        :data:`~tilewright.topi.nn.tap_gradients.FORMS`, or of those of
+        :class:`~tilewright.topi.operators.convolution.Convolution`."""
         from tilewright.topi.nn.depthwise_byte_dots import FORMS as DOTS
         from tilewright.topi.nn.tap_gradients import FORMS as TAPS
 
-        known: dict[str, Any] = FORMS | BOXES | DOTS | TAPS
+        known: dict[str, Any] = DOTS | TAPS
         return known[form](self, given) if form in known else super().declare_as(form, given)
 
     def permutation(self, name: str) -> tuple[int, ...] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from tilewright.ir.errors import ProblemError
 from tilewright.topi import arguments
@@ -96,6 +96,12 @@ class Conv3d(Convolution):
             multiplier=multiplier_of(first, second, channels, groups),
             kernel=(kernel[0], kernel[1], kernel[2]), **more,
         )  # fmt: skip
+
+    def resized(
+        self, image: Sequence[int], kernel: Sequence[int] | None = None, **changes: Any
+    ) -> Self:
+        """The same problem of images and filters of other extents, and with other ``changes``."""
+        return self.replace(image=tuple(image), kernel=tuple(kernel or self.kernel), **changes)
 
     @cached_property
     def dims(self) -> tuple[Dimension, ...]:

@@ -133,6 +133,12 @@ class Convolution(Problem):
                 "a weight gradient has no epilogue: leave it out, or use the pass forward"
             )
 
+    def resized(
+        self, image: Sequence[int], kernel: Sequence[int] | None = None, **changes: Any
+    ) -> Self:
+        """The same problem of images and filters of other extents, and with other ``changes``."""
+        raise NotImplementedError
+
     # -- shapes ------------------------------------------------------------------------------
 
     @property
@@ -246,18 +252,22 @@ class Convolution(Problem):
         return declare_dense(self, given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.flat_windows.FORMS`, of
+        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
+        :data:`~tilewright.topi.nn.box_windows.FORMS`, of
+        :data:`~tilewright.topi.nn.flat_windows.FORMS`, of
         :data:`~tilewright.topi.nn.packed_windows.FORMS`, of
         :data:`~tilewright.topi.nn.byte_dots.FORMS`, of
         :data:`~tilewright.topi.nn.matrix_tiles.FORMS`, or of
         :data:`~tilewright.topi.nn.winograd.FORMS`."""
+        from tilewright.topi.declare import FORMS as DEPTHWISE
+        from tilewright.topi.nn.box_windows import FORMS as BOXES
         from tilewright.topi.nn.byte_dots import FORMS as DOTS
         from tilewright.topi.nn.flat_windows import FORMS
         from tilewright.topi.nn.matrix_tiles import FORMS as TILES
         from tilewright.topi.nn.packed_windows import FORMS as PACKED
         from tilewright.topi.nn.winograd import FORMS as WINOGRAD
 
-        known: dict[str, Any] = FORMS | PACKED | DOTS | TILES | WINOGRAD
+        known: dict[str, Any] = DEPTHWISE | FORMS | BOXES | PACKED | DOTS | TILES | WINOGRAD
         declared: Declared = known[form](self, given)
         return declared
 

@@ -57,11 +57,13 @@ def bring(
     if second:
         box = (step // second, tile.channels, second)
     load(
-        boxes, sums, at, -7 if first else -6, own, tile.stages, over=over,
+        boxes, sums, at, -2 - 2 * d.space - bool(first), own, tile.stages, over=over,
         windows=d.boxes.windows, cluster=tile.boxes_to,
     )  # fmt: skip
-    load(taps, sums, at, -5 if second else -4, box, tile.stages, over=over,
-         cluster=tile.filters_to)  # fmt: skip
+    load(
+        taps, sums, at, -2 - d.space - bool(second), box, tile.stages, over=over,
+        cluster=tile.filters_to,
+    )  # fmt: skip
 
 
 def step_of(d: BoxDeclaration) -> int:

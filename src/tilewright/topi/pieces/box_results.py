@@ -17,7 +17,7 @@ from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
 #: By the number of dimensions, how results with channels last lie.
-_LAST = {2: "NC", 3: "NWC", 4: "NHWC"}
+_LAST = {2: "NC", 3: "NWC", 4: "NHWC", 5: "NDHWC"}
 
 
 def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
@@ -39,13 +39,14 @@ def store(
     has ``alike`` ones, and of all phases where these are ``together``."""
     images = Images(d.problem.result_layout)
     if images.block:
-        n, c, h, w, within_block = out.op.axis
+        n, c, *space, within_block = out.op.axis
     else:
-        n, c, h, w = image_axes(out, images.layout)
+        n, c, *space = image_axes(out, images.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
-    axes = [n, h, w, c]
-    number, channels, space = images.extents([extent_of(a) for a in out.op.axis])
-    extents = [number, *([1] * (2 - len(space))), *space, channels // (images.block or 1)]
+    axes = [n, *space, c]
+    number, channels, extents = images.extents([extent_of(a) for a in out.op.axis])
+    gone = [1] * (len(space) - len(extents))
+    extents = [number, *gone, *extents, channels // (images.block or 1)]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
@@ -59,9 +60,9 @@ def store(
         extents = [math.prod(extents[:-1]), extents[-1]]
         within = [[x for more in within for x in more], []]
     elif d.in_rows:
-        out.reorder(n, h, w, c)
-        sizes, axes = (tile.images, tile.columns, sizes[-1]), [n, out.fuse(h, w), c]
-        extents = [extents[0], extents[1] * extents[2], extents[3]]
+        out.reorder(n, *space, c)
+        sizes, axes = (tile.images, tile.columns, sizes[-1]), [n, out.fuse(*space), c]
+        extents = [extents[0], math.prod(extents[1:-1]), extents[-1]]
         within = [[], [], []]
     pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
     *tiles, wide = (-(-extent // e) for extent, e in zip(extents, sizes, strict=True))
@@ -122,14 +123,14 @@ def stage_results(
     each of which has its results of all phases ``together``, or of one phase after the other."""
     staged.compute_at(out, block)
     axes = list(staged.op.axis)
-    phase = [] if d.phased is None else [axes.pop(3)]
+    phase = [] if d.phased is None else [axes.pop(-2)]
     for axis, extent in zip(axes, (*_extents(tile, len(axes) - 1), tile.channels), strict=True):
         staged.align_bounds(axis, extent)
     if phase:
-        n, h, w, c = axes
+        n, *space, c = axes
     else:
         layout = d.problem.result_layout
-        n, c, h, w = image_axes(staged, layout if d.by_pixels is None else _LAST[len(axes)])
+        n, c, *space = image_axes(staged, layout if d.by_pixels is None else _LAST[len(axes)])
     stored = widths(d.output.dtype)
     staged.storage_align(  # no bank twice
         staged.op.axis[-2], min(stored.row, max(tile.channels, stored.chunk)), stored.chunk
@@ -137,13 +138,13 @@ def stage_results(
     outside, inside = ([], phase) if together else (phase, [])
     if together:
         staged.unroll(*phase)
-    return by_groups(staged, tile, outside, (n, h, w), c, _wide(d) % 2 == 0, inside)
+    return by_groups(staged, tile, outside, (n, *space), c, _wide(d) % 2 == 0, inside)
 
 
 def _extents(tile: BlockTile, rank: int) -> tuple[int, ...]:
     """Those of a tile along the dimensions that results have but channels."""
-    images, rows, columns = tile.box
-    return {3: (images, rows, columns), 2: (images, columns), 1: (images,)}[rank]
+    images, *space = tile.box
+    return images, *space[len(space) + 1 - rank :]
 
 
 def _wide(d: BoxDeclaration) -> int:

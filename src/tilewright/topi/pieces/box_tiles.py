@@ -30,10 +30,11 @@ def columns_of(channels: int, kind: str = "float16") -> int:
 
 @dataclass(frozen=True)
 class BoxProductTile:
-    """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, of
-    which each 64 are a warpgroup's, with ``channels`` of the result; or what one of ``splits``
-    parts of the steps adds to them, or several ``boxes`` of them one after the other. Where it is
-    ``turned``, each 64 channels are a warpgroup's, and results any multiple of eight.
+    """A block computes a box of ``images`` by ``rows`` by ``columns`` results, powers of two, and
+    by ``planes`` where images have three dimensions, of which each 64 are a warpgroup's, with
+    ``channels`` of the result; or what one of ``splits`` parts of the steps adds to them, or
+    several ``boxes`` of them one after the other. Where it is ``turned``, each 64 channels are a
+    warpgroup's, and results any multiple of eight.
 
     A cluster is ``boxes_to`` blocks with the same box and other channels, or ``filters_to`` with
     the same channels and other boxes: what they share is copied to all at once."""
@@ -48,6 +49,17 @@ class BoxProductTile:
     turned: int = later(0)
     boxes_to: int = later(1)
     filters_to: int = later(1)
+    planes: int = later(0)
+
+    @staticmethod
+    def of(
+        box: tuple[int, ...], channels: int, stages: int, boxes: int = 1, turned: int = 0
+    ) -> BoxProductTile:
+        """The tile of a :attr:`box`."""
+        images, *planes, rows, columns = box
+        return BoxProductTile(
+            images, rows, columns, channels, stages, boxes=boxes, turned=turned, planes=sum(planes)
+        )
 
     @property
     def lanes(self) -> int:
@@ -55,8 +67,9 @@ class BoxProductTile:
         return LANES
 
     @property
-    def box(self) -> tuple[int, int, int]:
-        return self.images, self.rows, self.columns
+    def box(self) -> tuple[int, ...]:
+        planes = (self.planes,) if self.planes else ()
+        return self.images, *planes, self.rows, self.columns
 
     @property
     def groups(self) -> int:
@@ -64,15 +77,15 @@ class BoxProductTile:
         return (self.channels if self.turned else math.prod(self.box)) // ROWS
 
     @property
-    def of_groups(self) -> tuple[int, int, int]:
+    def of_groups(self) -> tuple[int, ...]:
         """The part of a box that is a warpgroup's: its outermost dimensions are shared out, unless
         channels are."""
-        left, found = 1 if self.turned else self.groups, []
+        left, found = 1 if self.turned else self.groups, list[int]()
         for extent in self.box:
             parts = min(left, extent)
             left //= parts
             found.append(extent // parts)
-        return found[0], found[1], found[2]
+        return tuple(found)
 
     @property
     def own_channels(self) -> int:
@@ -129,8 +142,9 @@ class WarpProductTile:
 @dataclass(frozen=True)
 class BoxGradientTile:
     """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
-    pixels; each 64 filters are a warpgroup's. Of a cluster, ``dy_to``
-    blocks share what they need of dy, or ``x_to`` of x."""
+    pixels; each 64 filters are a warpgroup's. Of whole boxes it computes those of ``rows`` rows of
+    taps, each of which is a warpgroup's, for 64 filters. Of a cluster, ``dy_to`` blocks share what
+    they need of dy, or ``x_to`` of x."""
 
     filters: int = 128
     channels: int = 128
@@ -138,3 +152,9 @@ class BoxGradientTile:
     splits: int = 1
     dy_to: int = later(1)
     x_to: int = later(1)
+    rows: int = later(0)
+
+    @property
+    def groups(self) -> int:
+        """Warpgroups."""
+        return self.rows or self.filters // ROWS

@@ -72,16 +72,19 @@ def of_loops(shape: tuple[int, ...], tile: tuple[int, int], threads: int, depth:
 
 
 @functools.lru_cache(512)
-def declared(p: Problem) -> Any:
-    """A problem's declaration, to count by."""
-    return p.declare()
+def declared(p: Problem, form: str = "") -> Any:
+    """A problem's declaration, or one of that form, to count by."""
+    return p.declare_as(form) if form else p.declare()
 
 
 def image_extents(d: Any) -> list[int]:
-    """Those of a result that is images, in the order of memory; one row where there are none."""
-    found = [int(e) for e in d.output.shape]
+    """Those of a result that is images, in the order of memory; one row where there are none, and
+    planes of one as images."""
+    found, first = [int(e) for e in d.output.shape], 1 if d.channels_last else 2
     if d.rank == 1:
-        found.insert(1 if d.channels_last else 2, 1)
+        found.insert(first, 1)
+    if d.rank == 3:
+        found[0] *= found.pop(first)
     return found
 
 

@@ -102,7 +102,7 @@ def seen(p: Any, tile: BoxTile) -> Tile:
 def stage_image(s: Schedule, d: Declaration, tile: BoxTile, reader: Tensor) -> Tensor:
     """The padded image in shared memory, as far as whole tiles see it, which ``reader`` reads."""
     p, (rows, columns, channels) = d.problem, tile.within(d.problem)
-    high, wide = p.result_image
+    high, wide = Convolved(p).result
     rows *= min(tile.turns, -(-high // rows))  # a block goes through all of its own
     if d.padded is not None:
         s[d.padded].compute_inline()

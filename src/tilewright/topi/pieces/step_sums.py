@@ -40,7 +40,7 @@ def axes_of(axes: Sequence[IterVar], d: BoxDeclaration) -> tuple[list[IterVar], 
     """Of the axes of sums that of the phase, where there is one, and those of a result."""
     *outer, f = axes
     phase = [] if d.phased is None else [outer.pop()]
-    return phase, [*outer[-3:], f]
+    return phase, [*outer[-1 - d.space :], f]
 
 
 def add_steps(

@@ -16,7 +16,7 @@ from tilewright.topi.stages import Stages, tap_axes
 def form(p: Any, tile: RegisterTile | PlaneTile) -> str:
     """Which declaration of a problem of windows a tile is of: where a number of the filter is
     multiplied more often than there are taps, these are scaled instead of the results."""
-    return "scaled" if tile.scaled > math.prod(p.kernel) else ""
+    return "scaled" if tile.scaled > math.prod(p.kernel) else "windows"
 
 
 def sum_windows(st: Stages, rows: int | None = None) -> IterVar:

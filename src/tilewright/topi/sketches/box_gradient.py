@@ -3,6 +3,9 @@
 A block computes some filters by some channels of a tap. Step by step TMA brings a box of pixels of
 dy and what the tap sees there, in both of which channels lie side by side; they are summed over
 pixels, of which each of ``splits`` blocks has a part. Another kernel adds these in a fixed order.
+
+Where boxes are whole, a block has several rows of taps: TMA brings what all of them see, and an
+instruction multiplies what a row of taps sees, in which neighbours are one pixel further.
 """
 
 from __future__ import annotations
@@ -38,25 +41,28 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     left, right = (s.cache_read(t, "shared", [total]) for t in (d.left, d.right))
 
     out = s[writer]
-    *others, c = out.op.axis
-    m = others.pop(int(added))
+    others, m, taps, c = _axes(out, added, tile)
     counts = [-(-extent_of(a) // e) for a, e in ((m, tile.filters), (c, tile.channels))]
     blocks, m = out.split(m, factor=tile.filters)
     parts, c = out.split(c, factor=tile.channels)
-    group, m = out.split(m, factor=ROWS)
+    if tile.rows:
+        group, high = out.split(taps[0], nparts=tile.rows)
+        inner = [high, m, taps[1], c]
+    else:
+        group, m = out.split(m, factor=ROWS)
+        inner = [m, c]
     blocks, *ranks = neighbours(out, blocks, counts[0], tile.x_to)
     parts, *more = neighbours(out, parts, counts[1], tile.dy_to)
     ranks += more
-    out.reorder(*others, blocks, parts, *ranks, group, m, c)
+    out.reorder(*others, blocks, parts, *ranks, group, *inner)
     out.bind(out.fuse(*others, blocks, parts, *ranks), te.thread_axis("blockIdx.x"))
-    out.bind(group, te.thread_axis((0, tile.filters // ROWS), "threadIdx.y"))
+    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
     if extent_of(d.sum.op.axis[-1]) % 2 == 0:
         out.vectorize(out.split(c, factor=2)[1])
 
     sums = s[total]
     sums.compute_at(out, group)
-    *others, c = sums.op.axis
-    m = others.pop(int(added))
+    others, m, taps, c = _axes(sums, added, tile)
     sums.align_bounds(m, ROWS)
     sums.align_bounds(c, tile.channels)
     if added:
@@ -66,17 +72,40 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     whole, extents, inner = innermost(sums, pixel, d.boxes.pixels)
     whole, _, pairs = innermost(sums, whole, extents, 2)
     rows, (tiles, column) = sums.split(m, factor=8), sums.split(c, factor=8)
-    columns = (*sums.split(tiles, factor=ROW // 8), column)
-    sums.reorder(*others, at, *whole, *rows, *columns, *pairs, *inner)
-    sums.unroll(*whole)
+    wide, row = tile.channels, min(tile.channels, ROW)
+    if tile.rows:  # a row of taps are the columns of an instruction
+        columns, wide = [taps[1], tiles, column], wide * extent_of(taps[1])
+    else:
+        columns = [*sums.split(tiles, factor=ROW // 8), column]
+    sums.reorder(*others, at, *whole, *taps[:1], *rows, *columns, *pairs, *inner)
+    sums.unroll(*whole, *taps[:1])
     sums.tensorize(
         rows[0],
-        wgmma(tile.channels, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * ROW)),
+        wgmma(wide, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * row)),
     )
-    for stage, to in ((s[left], tile.dy_to), (s[right], tile.x_to)):
-        first = len(stage.op.axis) - 4  # pixels and channels are the last axes
-        load(stage, sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=to)
+    first = -2 - d.space  # of pixels and channels, the last axes
+    load(s[left], sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=tile.dy_to)
+    seen = d.reach(d.boxes.pixels) if tile.rows else d.boxes.pixels
+    load(
+        s[right], sums, at, first, (*seen, row), tile.stages, apart=not tile.rows,
+        cluster=tile.x_to,
+    )  # fmt: skip
     return s
+
+
+def _axes(
+    stage: Stage, added: bool, tile: BoxGradientTile
+) -> tuple[list[IterVar], IterVar, list[IterVar], IterVar]:
+    """The axes of a stage: those of blocks, filters, those of the taps that a block has, and
+    channels."""
+    *others, c = stage.op.axis
+    m = others.pop(int(added))
+    if not tile.rows:
+        return others, m, [], c
+    *others, wide = others
+    if len(others) == int(added):  # of one row
+        return others, m, list(stage.split(wide, nparts=1)), c
+    return others[:-1], m, [others[-1], wide], c
 
 
 def _steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, list[IterVar]]:

@@ -47,8 +47,8 @@ def schedule_reductions(d: Declaration, tile: ReductionTile = ReductionTile()) -
     s, stage, outer = sums.stages.schedule, sums.chunk, sums.outer
     axes = list(stage.op.axis[len(outer) :])
     taps, channels = (axes[:-1], axes[-1:]) if last else (axes[2:], axes[:2])
-    di, dj = taps if d.rank == 2 else stage.split(taps[0], nparts=1)
-    to, ti = stage.split(di, factor=min(tile.taps, d.window[0]))
+    *rows, dj = taps if d.rank > 1 else stage.split(taps[0], nparts=1)
+    to, ti = stage.split(stage.fuse(*rows), factor=min(tile.taps, _rows(d)))
     if last:
         c, vector = stage.split(channels[0], factor=tile.vector)
         inner = [ti, dj, vector]
@@ -88,7 +88,8 @@ def _split(d: Declaration, tile: ReductionTile, whole: bool) -> _Sums:
     st = begin(d)
     s, sums = st.schedule, st.sums
     b, *space = sums.op.reduce_axis
-    oi, oj = space if d.rank == 2 else sums.split(space[0], nparts=1)
+    *planes, oi, oj = space if d.rank > 1 else sums.split(space[0], nparts=1)
+    b = sums.fuse(b, *planes)
     oi, row = sums.split(oi, factor=tile.rows)
     oj, column = sums.split(oj, factor=tile.columns)
     sums.reorder(b, oi, oj, row, column)
@@ -106,6 +107,11 @@ def _split(d: Declaration, tile: ReductionTile, whole: bool) -> _Sums:
     return _Sums(st, stage, outer, s[total], s[total].op.reduce_axis[0], own)
 
 
+def _rows(d: Declaration) -> int:
+    """Rows of the filter, of all of its planes."""
+    return math.prod(d.window[:-1])
+
+
 def _own_sums(sums: _Sums, at: IterVar, tag: str) -> IterVar:
     """Schedule the sums of a thread; returns the loop over its tiles."""
     own = sums.stages.schedule[sums.own]
@@ -121,17 +127,17 @@ def _own_sums(sums: _Sums, at: IterVar, tag: str) -> IterVar:
 
 def reduction_counts(p: Problem, tile: ReductionTile) -> Counts:
     """Of :func:`schedule_reductions`, of both kernels."""
-    d = declared(p)
+    d = declared(p, "windows")
     extents = [extent_of(a) for a in d.sum.op.reduce_axis]
-    n, high, wide = extents if d.rank == 2 else (extents[0], 1, extents[1])
-    tiles = n * -(-high // tile.rows) * -(-wide // tile.columns)
+    *images, high, wide = extents if d.rank > 1 else (extents[0], 1, extents[1])
+    tiles = math.prod(images) * -(-high // tile.rows) * -(-wide // tile.columns)
     turns = -(-tiles // (tile.lanes * tile.chunks))
-    taps, results = min(tile.taps, d.window[0]), elements(d.output)
+    taps, results = min(tile.taps, _rows(d)), elements(d.output)
     vector = tile.vector if d.channels_last else 1
     channels = -(-results // math.prod(d.window) // vector)
-    blocks = tile.chunks * -(-channels // tile.threads) * -(-d.window[0] // taps)
+    blocks = tile.chunks * -(-channels // tile.threads) * -(-_rows(d) // taps)
     threads = tile.threads * tile.lanes
-    own = min(tile.rows, high) * min(tile.columns, wide) * taps * d.window[1] * vector
+    own = min(tile.rows, high) * min(tile.columns, wide) * taps * d.window[-1] * vector
     whole = tile.chunks == 1 and not d.channels_last
     return Counts(
         blocks + (0 if whole else chunk_blocks(results)), threads, blocks * threads * turns * own,

@@ -1,11 +1,12 @@
 """Sums over windows on a GPU, in registers: nothing but a filter is in shared memory.
 
-Each thread computes a tile of neighbouring pixels. With columns last in memory it reads the rows
-that it needs as aligned vectors straight into registers; neighbours read the same sectors again,
-from the first-level cache. With channels last it has a vector of neighbouring ones, and its
-neighbour the next, so that every access is of whole lines; the filter of a block's channels is
-brought into shared memory once. A row of the input that a thread loaded serves all outputs whose
-windows hold it.
+Each thread computes a tile of neighbouring pixels; of images of three dimensions, of one plane, for
+which it sums over those that windows see. With columns last in memory it reads the rows that it
+needs as aligned vectors straight into registers; neighbours read the same sectors again, from the
+first-level cache. With channels last it has a vector of neighbouring ones, and its neighbour the
+next, so that every access is of whole lines; the filter of a block's channels is brought into
+shared memory once. A row of the input that a thread loaded serves all outputs whose windows hold
+it.
 
 A gradient with strides is of phases, each with taps of its own; they are interleaved as results are
 stored. A tile is summed tap by tap, or one row of outputs after another, from the top down
@@ -28,7 +29,7 @@ from tilewright.topi.pieces.shared_filter import share_filter
 from tilewright.topi.pieces.tiling import bind, extent_of
 from tilewright.topi.pieces.windows import extent, load_vectors, load_whole, sum_windows
 from tilewright.topi.problem import Problem
-from tilewright.topi.stages import Stages, begin, image_axes
+from tilewright.topi.stages import Stages, begin, plane_axes
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def schedule_registers(d: Declaration, tile: RegisterTile) -> Schedule:
         st.padded.compute_inline()
     nest = _tile(st, tile)
     sums.compute_at(st.out, nest.row if tile.by_row else nest.thread)
-    taps = d.window[0] if tile.by_row else min(tile.taps, d.window[0])
+    high = d.window[-2]
+    taps = high if tile.by_row else min(tile.taps, high)
     rows = sum_windows(st, taps)
 
     loads, vector = s[data], tile.own[-1]
@@ -62,7 +64,7 @@ def schedule_registers(d: Declaration, tile: RegisterTile) -> Schedule:
         return s
     load_whole(loads, extent(d.image) == extent(d.output) and extent(d.output) % vector == 0)
     filter, kept = share_filter(st, tile.threads, kind, bool(tile.keeps))
-    if taps < -(-d.window[0] // d.phases[0]):
+    if taps < -(-high // d.phases[-2]):
         filter.compute_at(sums, rows)  # of large filters some rows at a time
     else:
         filter.compute_at(st.out, nest.block)
@@ -74,7 +76,7 @@ def schedule_registers(d: Declaration, tile: RegisterTile) -> Schedule:
 def register_counts(p: Problem, tile: RegisterTile) -> Counts:
     """Of :func:`schedule_registers`. Taps that a phase lacks count as computed; filters that a
     result sums over count as copied once, where parts of their rows are copied with each."""
-    d = declared(p)
+    d = declared(p, "windows")
     n, *extents = image_extents(d)
     together = _together(d)
     units = [-(-e // k) for e, k in zip(extents, together, strict=True)]
@@ -92,13 +94,14 @@ def register_counts(p: Problem, tile: RegisterTile) -> Counts:
 def _together(d: Declaration) -> tuple[int, int, int]:
     """Along the last three dimensions, results that are computed from the same part of the
     image: a thread has all of them."""
-    return (*d.phases, 1) if d.channels_last else (d.filters, *d.phases)
+    down, across = d.phases[-2:]
+    return (down, across, 1) if d.channels_last else (d.filters, down, across)
 
 
 def _tile(st: Stages, tile: RegisterTile) -> _Nest:
     """The result among blocks, threads, and what a thread has of it."""
     d, out = st.declaration, st.out
-    n, c, h, w = image_axes(out, d.layout)
+    n, c, h, w = plane_axes(out, d.layout)
     at, grid = (0, [h, w, c]) if d.channels_last else (1, [c, h, w])
     own, threads = list(grid), list(grid)
     whole = [k * together for k, together in zip(tile.own, _together(d), strict=True)]
@@ -111,7 +114,7 @@ def _tile(st: Stages, tile: RegisterTile) -> _Nest:
         if d.channels_last:
             share(k)
     *before, last = own
-    row, phase = out.split(before[at], factor=d.phases[0])
+    row, phase = out.split(before[at], factor=d.phases[-2])
     inner, first = [row, *before[:at], phase, *before[at + 1 :]], [n]
     out.reorder(n, *grid, *(threads if d.channels_last else ()), *inner, last)
     if not d.channels_last:  # channels of all images are alike

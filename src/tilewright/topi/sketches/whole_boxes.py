@@ -22,7 +22,12 @@ from tilewright.topi.pieces.box_results import (
 )
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
+from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
+
+#: Steps that are written out, at most: where an instruction is of a constant place in a box, it
+#: takes a few others to say so, and more than the products where there are few channels.
+_WRITTEN = 32
 
 
 def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
@@ -50,11 +55,13 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         phase, result = axes_of(sums.op.axis, d)
         sums.reorder(*phase, at, *result, k)
         multiply(sums, d, tile, result, at, k)
+        if extent_of(at) <= _WRITTEN:
+            sums.unroll(at)
     else:
         add_steps(s, d.sum, part, d, tile)
     first, second = d.boxes.blocks
-    row = first or d.boxes.slices * step
-    load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
+    own = (*d.reach(tile.box), first or d.boxes.slices * step)
+    load(s[boxes], out, box, -2 - d.space, own, tile.stages, False)
     box_of_taps = (step, ROW) if d.boxes.turned else (tile.channels, second or step)
     load(s[taps], out, block, -2, box_of_taps, 1)
     return s
