@@ -386,8 +386,7 @@ def _product_tiles(
                 cost = time(each, tiles * splits, size=written, brought=each * a_step)
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
                 cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
-                tile = BoxProductTile.of(box, channels, stages, turned=int(turned))
-                found[replace(tile, splits=splits)] = cost
+                found[BoxProductTile.of(box, channels, stages, splits, 1, int(turned))] = cost
             for boxes_to, filters_to in [] if split else shared:
                 seen = longer * rows * slices / boxes_to
                 brought = own * (seen + channels / filters_to) * of.depth
@@ -395,11 +394,11 @@ def _product_tiles(
                 cost = time(
                     own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
                 )
-                tile = replace(
-                    BoxProductTile.of(box, channels, stages, turned=int(turned)),
+                tile = functools.partial(
+                    BoxProductTile.of, box, channels, stages, turned=int(turned),
                     boxes_to=boxes_to, filters_to=filters_to,
                 )  # fmt: skip
-                found[tile] = cost
+                found[tile()] = cost
                 if stages < _AHEAD or of.phases > 1:
                     continue
                 slots = MACHINE.sms * resident // cluster
@@ -408,7 +407,7 @@ def _product_tiles(
                 else:
                     each = -(-tiles // cluster // slots)
                 gain = _BEHIND * (each - 1) / resident
-                found[replace(tile, boxes=each)] = cost - gain
+                found[tile(boxes=each)] = cost - gain
     return found
 
 

@@ -18,7 +18,7 @@ from tilewright.topi.gpu.box_products import (
     suited,
 )
 from tilewright.topi.opencl.candidates import machine
-from tilewright.topi.pieces.box_tiles import WarpProductTile
+from tilewright.topi.pieces.warp_tiles import WarpProductTile
 from tilewright.topi.problem import Problem
 
 #: Results of a tile, channels of one that may have any, those of a warp, and results of one.

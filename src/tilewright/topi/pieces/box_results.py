@@ -68,9 +68,7 @@ def store(
     *tiles, wide = (-(-extent // e) for extent, e in zip(extents, sizes, strict=True))
     *blocks, part = (outer for outer, _ in pairs)
     *pixel, c = (x for (_, inner), more in zip(pairs, within, strict=True) for x in (inner, *more))
-    own = [*pixel, c]
-    if not images.last:
-        own = [c, *pixel, within_block] if images.block else [c, *pixel]
+    own = [*pixel, c] if images.last else [c, *pixel, *([within_block] if images.block else [])]
     out.reorder(*blocks, *phases, part, *own)
     whole, *ranks = neighbours(out, out.fuse(*blocks), math.prod(tiles), tile.filters_to)
     part, *more = neighbours(out, part, wide, tile.boxes_to)
@@ -132,9 +130,8 @@ def stage_results(
         layout = d.problem.result_layout
         n, c, *space = image_axes(staged, layout if d.by_pixels is None else _LAST[len(axes)])
     stored = widths(d.output.dtype)
-    staged.storage_align(  # no bank twice
-        staged.op.axis[-2], min(stored.row, max(tile.channels, stored.chunk)), stored.chunk
-    )
+    row = min(stored.row, max(tile.channels, stored.chunk))
+    staged.storage_align(staged.op.axis[-2], row, stored.chunk)  # no bank twice
     outside, inside = ([], phase) if together else (phase, [])
     if together:
         staged.unroll(*phase)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from functools import cache
-from typing import ClassVar
 
-from tilewright.target.devices import WARP
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.parameters import later
 
@@ -53,13 +51,15 @@ class BoxProductTile:
 
     @staticmethod
     def of(
-        box: tuple[int, ...], channels: int, stages: int, boxes: int = 1, turned: int = 0
-    ) -> BoxProductTile:
+        box: tuple[int, ...], channels: int, stages: int, splits: int = 1, boxes: int = 1,
+        turned: int = 0, boxes_to: int = 1, filters_to: int = 1,
+    ) -> BoxProductTile:  # fmt: skip
         """The tile of a :attr:`box`."""
-        images, *planes, rows, columns = box
+        planes = box[1] if len(box) > 3 else 0
         return BoxProductTile(
-            images, rows, columns, channels, stages, boxes=boxes, turned=turned, planes=sum(planes)
-        )
+            box[0], box[-2], box[-1], channels, stages, splits, boxes, turned, boxes_to,
+            filters_to, planes,
+        )  # fmt: skip
 
     @property
     def lanes(self) -> int:
@@ -91,52 +91,6 @@ class BoxProductTile:
     def own_channels(self) -> int:
         """Channels that are a warpgroup's."""
         return ROWS if self.turned else self.channels
-
-
-@dataclass(frozen=True)
-class WarpProductTile:
-    """A block computes ``pixels`` results that follow one another, by ``channels`` of them, of
-    which each warp has ``own`` channels of one of ``parts`` of the results. A step sums ``depth``
-    channels, or fewer, and is loaded ``stages - 1`` steps ahead."""
-
-    pixels: int = 128
-    channels: int = 128
-    own: int = 64
-    parts: int = 4
-    depth: int = 64
-    stages: int = 3
-
-    rows: ClassVar[int] = 1
-    columns: ClassVar[int] = 1
-    boxes: ClassVar[int] = 1
-    turned: ClassVar[int] = 0
-    lanes: ClassVar[int] = WARP
-    boxes_to: ClassVar[int] = 1
-    filters_to: ClassVar[int] = 1
-
-    @property
-    def images(self) -> int:
-        """Results are images of a pixel each."""
-        return self.pixels
-
-    @property
-    def box(self) -> tuple[int, int, int]:
-        return self.pixels, 1, 1
-
-    @property
-    def groups(self) -> int:
-        """Warps."""
-        return self.parts * (self.channels // self.own)
-
-    @property
-    def of_groups(self) -> tuple[int, int, int]:
-        """The part of the results that is a warp's."""
-        return self.pixels // self.parts, 1, 1
-
-    @property
-    def own_channels(self) -> int:
-        """Channels that are a warp's."""
-        return self.own
 
 
 @dataclass(frozen=True)

@@ -12,21 +12,15 @@ from tilewright.topi.cpu.matrix_tiles import band_price, band_tiles
 from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
 from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
-from tilewright.topi.gpu import box_gradient_tiles as gradients
-from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import programs
-from tilewright.topi.gpu import tap_gradient_tiles as taps
 from tilewright.topi.gpu.attention_tiles import (
     attention_group_tiles,
     attention_mma_tiles,
     suits_groups,
 )
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
-from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
-from tilewright.topi.gpu.warp_box_tiles import suits_warps, warp_box_tiles
-from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
@@ -37,19 +31,13 @@ from tilewright.topi.pieces.attention import (
     declare_vectors,
     declare_wgmma,
 )
-from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile, WarpProductTile
-from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.attention import schedule_attention
 from tilewright.topi.sketches.attention_mma import schedule_attention_mma
 from tilewright.topi.sketches.attention_wgmma import schedule_attention_wgmma
-from tilewright.topi.sketches.box_gradient import schedule_box_gradient
-from tilewright.topi.sketches.box_products import schedule_box_products
-from tilewright.topi.sketches.box_splits import schedule_box_splits
+from tilewright.topi.sketches.box_templates import BOXES
 from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
-from tilewright.topi.sketches.byte_products import form as byte_form
-from tilewright.topi.sketches.byte_products import schedule_byte_products
 from tilewright.topi.sketches.column_sums import ColumnSumTile, schedule_column_sums
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, schedule_item_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
@@ -71,10 +59,7 @@ from tilewright.topi.sketches.products import (
     schedule_mma,
 )
 from tilewright.topi.sketches.rows import RowTile, schedule_rows
-from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
 from tilewright.topi.sketches.turned import TurnTile, schedule_turned
-from tilewright.topi.sketches.warp_boxes import schedule_warp_boxes
-from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.sketches.winograd import WinogradTile, schedule_winograd
 from tilewright.topi.sketches.winograd import form as winograd_form
 from tilewright.topi.template import DEPTHWISE, Template
@@ -91,42 +76,7 @@ def _is_other(p: Problem) -> bool:
 SKETCHES = (
     Template("gpu.dots", RowTile, schedule_rows, (), None, True, programs.dot_tiles,
              shared=True, where=programs.suits_dots, operators=(), types=_ANY),
-    Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
-             boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
-             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
-             price=boxes.price(split=True)),
-    Template("gpu.window_splits", BoxProductTile, schedule_box_splits, (), None, True,
-             boxes.window_split_tiles, ("cuda", "sim"), shared=True,
-             where=boxes.suits_window_splits, arch="sm_90a", matrices=True, form="pixels",
-             operators=(), types=("float", "int"), price=boxes.price(split=True, windows=True)),
-    Template("gpu.warp_boxes", WarpBoxTile, schedule_warp_boxes, ("forward", "dgrad"), None, True,
-             warp_box_tiles, ("cuda", "sim"), shared=True, where=suits_warps, arch="sm_90a",
-             matrices=True, form="seen boxes", operators=()),
-    Template("gpu.whole_boxes", BoxProductTile, schedule_whole_boxes, (), None, True,
-             whole_tiles, ("cuda", "sim"), shared=True, where=suits_whole,
-             arch="sm_90a", matrices=True, form="whole boxes", operators=(),
-             types=("float", "int"), price=whole_price),
-    Template("gpu.window_products", BoxProductTile, schedule_box_products, (), None, True,
-             boxes.window_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_windows,
-             arch="sm_90a", matrices=True, form="pixels", operators=(), types=("float", "int"),
-             price=boxes.price(windows=True)),
-    Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
-             boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
-             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
-             price=boxes.price()),
-    Template("gpu.byte_products", WarpProductTile, schedule_byte_products, (), None, True,
-             byte_product_tiles, ("cuda", "sim"), shared=True, where=suits_byte_products, least=80,
-             matrices=True, form=byte_form, operators=(), types=("int",)),
-    Template("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, (), None, True,
-             taps.tap_gradient_tiles, ("cuda", "sim"), shared=True, where=taps.suits_taps,
-             arch="sm_90a", matrices=True, form="shared taps", operators=()),
-    Template("gpu.whole_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
-             gradients.whole_gradient_tiles, ("cuda", "sim"), shared=True,
-             where=gradients.suits_whole_gradient, arch="sm_90a", matrices=True,
-             form="whole boxes", operators=()),
-    Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
-             gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
-             arch="sm_90a", matrices=True, form="boxes", operators=()),
+    *BOXES,
     Template("gpu.attention_groups", AttentionGroupTile, schedule_attention_wgmma, (), None, True,
              attention_group_tiles, ("cuda", "sim"), shared=True, where=suits_groups,
              arch="sm_90a", matrices=True, declares=declare_wgmma, operators=()),

@@ -14,7 +14,7 @@ from tilewright.target import instructions as found
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import copy, over_threads, step_of
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
-from tilewright.topi.pieces.box_tiles import WarpProductTile
+from tilewright.topi.pieces.warp_tiles import WarpProductTile
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 

@@ -1,0 +1,61 @@
+"""Schedules of products of boxes, in order of preference where prices do not decide."""
+
+from __future__ import annotations
+
+from tilewright.topi.gpu import box_gradient_tiles as gradients
+from tilewright.topi.gpu import box_products as boxes
+from tilewright.topi.gpu import tap_gradient_tiles as taps
+from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
+from tilewright.topi.gpu.warp_box_tiles import suits_warps, warp_box_tiles
+from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
+from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
+from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
+from tilewright.topi.pieces.warp_tiles import WarpProductTile
+from tilewright.topi.sketches.box_gradient import schedule_box_gradient
+from tilewright.topi.sketches.box_products import schedule_box_products
+from tilewright.topi.sketches.box_splits import schedule_box_splits
+from tilewright.topi.sketches.byte_products import form as byte_form
+from tilewright.topi.sketches.byte_products import schedule_byte_products
+from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
+from tilewright.topi.sketches.warp_boxes import schedule_warp_boxes
+from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
+from tilewright.topi.template import Template
+
+BOXES = (
+    Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
+             boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
+             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
+             price=boxes.price(split=True)),
+    Template("gpu.window_splits", BoxProductTile, schedule_box_splits, (), None, True,
+             boxes.window_split_tiles, ("cuda", "sim"), shared=True,
+             where=boxes.suits_window_splits, arch="sm_90a", matrices=True, form="pixels",
+             operators=(), types=("float", "int"), price=boxes.price(split=True, windows=True)),
+    Template("gpu.warp_boxes", WarpBoxTile, schedule_warp_boxes, ("forward", "dgrad"), None, True,
+             warp_box_tiles, ("cuda", "sim"), shared=True, where=suits_warps, arch="sm_90a",
+             matrices=True, form="seen boxes", operators=()),
+    Template("gpu.whole_boxes", BoxProductTile, schedule_whole_boxes, (), None, True,
+             whole_tiles, ("cuda", "sim"), shared=True, where=suits_whole,
+             arch="sm_90a", matrices=True, form="whole boxes", operators=(),
+             types=("float", "int"), price=whole_price),
+    Template("gpu.window_products", BoxProductTile, schedule_box_products, (), None, True,
+             boxes.window_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_windows,
+             arch="sm_90a", matrices=True, form="pixels", operators=(), types=("float", "int"),
+             price=boxes.price(windows=True)),
+    Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
+             boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
+             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
+             price=boxes.price()),
+    Template("gpu.byte_products", WarpProductTile, schedule_byte_products, (), None, True,
+             byte_product_tiles, ("cuda", "sim"), shared=True, where=suits_byte_products, least=80,
+             matrices=True, form=byte_form, operators=(), types=("int",)),
+    Template("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, (), None, True,
+             taps.tap_gradient_tiles, ("cuda", "sim"), shared=True, where=taps.suits_taps,
+             arch="sm_90a", matrices=True, form="shared taps", operators=()),
+    Template("gpu.whole_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
+             gradients.whole_gradient_tiles, ("cuda", "sim"), shared=True,
+             where=gradients.suits_whole_gradient, arch="sm_90a", matrices=True,
+             form="whole boxes", operators=()),
+    Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
+             gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
+             arch="sm_90a", matrices=True, form="boxes", operators=()),
+)  # fmt: skip
