@@ -546,3 +546,12 @@ def test_what_tma_cannot_bring_is_left_to_others(change: dict[str, Any]) -> None
     )  # fmt: skip
     assert suits(p)
     assert not suits(p.replace(**change))
+
+
+@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
+def test_a_block_goes_through_several_whole_boxes(pass_: str) -> None:
+    p = Conv.parse((64, 64, 56, 56), (64, 64, 3, 3), 1, padding=1, pass_=pass_, dtype="float16",
+                   layout="NHWC")  # fmt: skip
+    tiles = TEMPLATES["gpu.whole_boxes"].candidates(p, Target.parse("cuda -arch=sm_90a"))
+    assert {tile.splits for tile in tiles} == {1}
+    assert max(tile.boxes for tile in tiles) > 4

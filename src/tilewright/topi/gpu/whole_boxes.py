@@ -45,8 +45,8 @@ _BEGIN, _BROUGHT = 1.05, 81_300
 #: more, as often as it counts beside a box where there are two; and of what threads read.
 _ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
-#: each row of a tile: what is not predicted is hidden by other blocks.
-_BESIDE, _LARGE = 1.0, 1e-4
+#: each row of a tile beyond 128: what is not predicted is hidden by other blocks.
+_BESIDE, _LARGE = 1.013, 1e-4
 #: By how much more in three dimensions, where a time was more than predicted.
 _VOLUMES = 0.15
 #: Bytes of results that an SM stores in a microsecond.
@@ -134,8 +134,8 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 if stages < 3:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
-                beside = _BESIDE + _LARGE * rows + _VOLUMES * (len(of.extents) > 3)
-                found[BoxProductTile.of(box, channels, stages, each)] = beside * cost
+                beside = _BESIDE + _LARGE * max(0, rows - 128) + _VOLUMES * (len(of.extents) > 3)
+                found[BoxProductTile.of(box, channels, stages, boxes=each)] = beside * cost
     return found
 
 
