@@ -202,6 +202,8 @@ def _dense() -> Iterator[Problem]:
     stem = Conv.parse("8x3x224x224", "64x3x7x7", 1, padding=3, stride=2, dtype="float16",
                       layout="NHWC")  # fmt: skip
     yield from (small, stem, stem.replace(pass_="wgrad"))
+    many = Conv.parse("64x64x56x56", "64x64x3x3", 1, padding=1, dtype="float16", layout="NHWC")
+    yield many.replace(pass_="wgrad")
     steps = "bias+dequantize+relu+quantize(1)"
     yield small.replace(dtype="int8", accumulate="int32", epilogue=steps)
     yield small.replace(dtype="float32", precision="tf32")

