@@ -119,6 +119,7 @@ DENSE = {
     "few": "Stems and few channels", "volumes": "Dense layers in three dimensions, batch 4",
     "depthwise_volumes": "Depthwise layers in three dimensions, batch 8",
     "lines": "Layers in one dimension, batches 8 and 16",
+    "linear": "Linear layers of ViT and ConvNeXt",
 }  # fmt: skip
 
 
@@ -136,6 +137,25 @@ def dense(results: Results) -> Iterator[dict[str, str]]:
         if "float16 / tried" in rows[0]:  # of float8, which PyTorch computes in float16
             theirs = "Tilewright, float16"
             yield line(what, ratios_of(rows, "float16 / tried"), theirs, "gpu_dense.py")
+
+
+def untuned_dense(results: Results) -> Iterator[dict[str, str]]:
+    """Random layers by pass."""
+    for what, rows in split_by(results["rows"], lambda row: str(row["pass"])).items():
+        name = f"Random dense and grouped layers, 16 bits, batch 1 to 64, not tuned, {what}"
+        yield line(name, ratios_of(rows, "best peer / untuned"), peer_of(results),
+                   "untuned_dense.py")  # fmt: skip
+
+
+def dense_epilogues(results: Results) -> Iterator[dict[str, str]]:
+    """What an epilogue costs behind ResNet-50's layers: the convolution alone by it."""
+    for name in ("normalisation", "residual"):
+        ratios = [1 / row[f"{name} / alone"] for row in results["rows"]]
+        what = "scale, shift and ReLU" if name == "normalisation" else "these and a residual"
+        yield line(
+            f"ResNet-50's dense layers, float16, batch {results['settings']['batch']}, with {what}",
+            ratios, "our convolution alone", "dense_epilogues.py",
+        )  # fmt: skip
 
 
 def opencl(results: Results) -> Iterator[dict[str, str]]:
