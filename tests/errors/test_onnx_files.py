@@ -149,7 +149,7 @@ def test_what_does_not_fit_into_memory_is_said_in_words(place, monkeypatch):
     def full(nbytes):
         raise MemoryError("Unable to allocate")
 
-    monkeypatch.setattr(state, "_aligned", full)
+    monkeypatch.setattr(state, "aligned", full)
     refused("g with .* bytes of intermediate values needs more memory than there is",
             [node("Softmax", "x", "a"), node("Relu", "a")])  # fmt: skip
 

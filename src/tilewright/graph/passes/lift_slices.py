@@ -72,14 +72,16 @@ def _next(graph: Graph, tried: set[Node]) -> _Lift | None:
 def _taken(node: Node) -> _Part | None:
     """What a node takes of its operand, if that is all it does; one index without its dimension
     too."""
-    (x, *rest) = node.operands
+    if node.operator not in ("strided_slice", "take"):
+        return None
+    x, *rest = node.operands
     assert isinstance(x, Value)
     if node.operator == "strided_slice":
         given = node.attributes
         return _Part(tuple(given["begin"]), tuple(given["strides"]), tuple(given["shape"]))
     index = rest[0] if rest else None
     axis = node.attributes.get("axis")
-    if node.operator != "take" or not isinstance(axis, int) or not isinstance(index, Constant):
+    if not isinstance(axis, int) or not isinstance(index, Constant):
         return None
     if index.rank or not 0 <= int(index.array) < x.shape[axis]:
         return None
