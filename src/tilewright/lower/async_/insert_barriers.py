@@ -67,8 +67,9 @@ def insert_barriers(func: Func) -> Func:
         kernel = collect(func)
         if all(access.buffer.scope in ("local", "fragment") for access in kernel.accesses):
             return func
-        # In a cluster, barriers that free copies have to be split: others keep the rest apart.
-        choice = _Choice(kernel, split=kernel.cluster > 1)
+        # In a cluster, or for a producer, barriers that free copies have to be split: others keep
+        # the rest apart.
+        choice = _Choice(kernel, split=kernel.cluster > 1 or func.producer)
         obstacle = choice.make()
         if obstacle is None:
             before = choice.needed()
