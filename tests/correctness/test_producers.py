@@ -22,7 +22,7 @@ from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.topi import Conv
-from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.templates import TEMPLATES
 from tilewright.verify import check
 
@@ -35,8 +35,10 @@ def _conv(pass_: str = "forward", channels: int = 72, kernel: int = 1) -> Conv:
                       pass_=pass_, dtype="float16", layout="NHWC")  # fmt: skip
 
 
+_ADDED = Conv.parse((1, 8, 1, 1), (8, 8, 1, 1), 1, epilogue="batch_norm+residual+relu").epilogue
+
 #: Problems, and tiles: several one after the other, of parts of channels or of pixels, of clusters.
-PRODUCED: list[tuple[str, Conv, BoxProductTile]] = [
+PRODUCED: list[tuple[str, Conv, Any]] = [
     ("gpu.box_products", _conv(), BoxProductTile(128, 1, 1, 192, 3, staged=64, boxes=2)),
     ("gpu.box_products", _conv(), BoxProductTile(128, 1, 1, 96, 4, staged=32)),
     ("gpu.box_products", _conv("dgrad"), BoxProductTile(64, 1, 1, 128, 2, staged=128)),
@@ -44,7 +46,11 @@ PRODUCED: list[tuple[str, Conv, BoxProductTile]] = [
     ("gpu.box_products", _conv(), BoxProductTile(64, 1, 1, 64, 3, staged=64, filters_to=2)),
     ("gpu.window_products", _conv(kernel=3), BoxProductTile(128, 1, 1, 64, 3, staged=32, boxes=2)),
     ("gpu.box_products", _conv(kernel=3), BoxProductTile(2, 8, 8, 64, 3, staged=64)),
-]
+    ("gpu.box_products", _conv().replace(epilogue=_ADDED),
+     BoxProductTile(64, 1, 1, 64, 3, staged=64, boxes=2)),
+    ("gpu.box_splits", _conv(channels=256), BoxProductTile(64, 1, 1, 64, 3, 2, staged=64)),
+    ("gpu.box_gradient", _conv("wgrad"), BoxGradientTile(64, 64, 3, 2, producer=1)),
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -64,9 +70,7 @@ def _lowered(name: str, p: Conv, tile: Any) -> Func:
 
 
 @pytest.mark.parametrize(("name", "p", "tile"), PRODUCED, ids=lambda x: str(x)[:60])
-def test_they_are_proved_and_warps_wait_for_boxes_alone(
-    name: str, p: Conv, tile: BoxProductTile
-) -> None:
+def test_they_are_proved_and_warps_wait_for_boxes_alone(name: str, p: Conv, tile: Any) -> None:
     func = _lowered(name, p, tile)
     assert func.producer
     assert check(func) == []
@@ -80,7 +84,7 @@ def test_they_are_proved_and_warps_wait_for_boxes_alone(
     loop = consumer.partition("wgmma.mma_async")[2]
     assert "bar.sync" not in loop
     assert "__syncthreads" not in loop
-    assert "__syncwarp" in loop
+    assert ("__syncwarp" in loop) == (name in ("gpu.box_products", "gpu.window_products"))
 
 
 class _Changed(Rewriter):

@@ -30,6 +30,8 @@ from tilewright.lower.async_.split_barriers import WARP, block_threads
 
 #: The name of the queue, and of the object in a kernel that keeps it.
 NAME = "tma"
+#: The queue of boxes that go the other way, which has no such object.
+STORES = "tma_store"
 #: More groups than this at once are taken for groups that nobody waits for.
 _MOST = 64
 

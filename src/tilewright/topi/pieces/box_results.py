@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_products import by_groups, load, over_threads
 from tilewright.topi.pieces.box_stores import wide_of
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -54,19 +57,31 @@ def stage_results(
     each of which has its results of all phases ``together``, or of one phase after the other. The
     ``thread`` axis of groups may be that of a loop around."""
     staged.compute_at(out, block)
-    axes = list(staged.op.axis)
+    axes, blocks = list(staged.op.axis), list[IterVar]()
+    if isinstance(tile, BoxProductTile) and tile.stores:
+        blocks = [axes.pop(0)]
+        staged.align_bounds(blocks[0], tile.channels // ROW)
+        tile = replace(tile, channels=ROW)
     phase = [] if d.phased is None else [axes.pop(-2)]
     for axis, extent in zip(axes, (*_extents(tile, len(axes) - 1), tile.channels), strict=True):
         staged.align_bounds(axis, extent)
-    if phase:
+    if phase or blocks:  # channels last
         n, *space, c = axes
+        if blocks and not space:  # rows of a matrix are images of one pixel
+            n, h = staged.split(n, factor=1)
+            space = list(staged.split(h, factor=1))
+        elif blocks and len(space) == 1:
+            space = list(staged.split(space[0], nparts=1))
     else:
         layout = d.problem.result_layout
         n, c, *space = image_axes(staged, layout if d.by_pixels is None else _LAST[len(axes)])
     stored = widths(d.output.dtype)
     row = min(stored.row, max(tile.channels, stored.chunk))
-    staged.storage_align(staged.op.axis[-2], row, stored.chunk)  # no bank twice
-    outside, inside = ([], phase) if together else (phase, [])
+    if blocks:
+        staged.swizzle(2 * ROW)
+    else:
+        staged.storage_align(staged.op.axis[-2], row, stored.chunk)  # no bank twice
+    outside, inside = ([], phase) if together else (phase, blocks)
     if together:
         staged.unroll(*phase)
     return by_groups(staged, tile, outside, (n, *space), c, wide_of(d) % 2 == 0, inside, thread)

@@ -8,12 +8,13 @@ from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.target.devices import WARP
-from tilewright.topi.nn.box_copies import widths
+from tilewright.target.instructions import tma_store
+from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_products import over_threads
-from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -76,6 +77,8 @@ def store(
     chunk = min(widths(d.output.dtype).chunk, tile.channels)
     lanes = math.gcd(images.block or wide_of(d), chunk) if images.last or images.block else 1
     *own, c = own
+    if isinstance(tile, BoxProductTile) and tile.stores:
+        return block, box, _by_boxes(out, tile, own, c, str(d.output.dtype))
     c, lane = out.split(c, factor=lanes)
     if isinstance(tile, BoxProductTile) and tile.staged:
         out.vectorize(lane)
@@ -111,6 +114,20 @@ def _by_warps(
 def wide_of(d: BoxDeclaration) -> int:
     """Channels of the result."""
     return extent_of(d.sum.op.axis[-1])
+
+
+def _by_boxes(
+    out: Stage, tile: BoxProductTile, pixel: list[IterVar], c: IterVar, kind: str
+) -> tuple[IterVar, IterVar]:
+    """Let TMA store what each group of threads has, in boxes of :data:`ROW` channels."""
+    group, q = out.split(out.fuse(*pixel), nparts=tile.groups)
+    part, c = out.split(c, factor=tile.staged)
+    some, c = out.split(c, factor=ROW)
+    out.reorder(group, part, some, q, c)
+    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    out.unroll(some)
+    out.tensorize(q, tma_store((ROWS, ROW), kind, swizzle=2 * ROW))
+    return group, part
 
 
 def neighbours(stage: Stage, axis: IterVar, blocks: int, count: int) -> list[IterVar]:

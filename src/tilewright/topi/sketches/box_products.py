@@ -9,6 +9,7 @@ from one to the next. Results leave through shared memory, so that rows of them 
 from __future__ import annotations
 
 from tilewright.schedule import Schedule
+from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring, copy
@@ -28,6 +29,8 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
     results, out = staged(s, d), s[d.output]
+    if tile.stores:
+        s[results].transform_layout(lambda *at: (at[-1] // ROW, *at[:-1], at[-1] % ROW))
     alike = bool(d.numbers) or d.phased is not None
     block, box, own = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
     for numbers in d.numbers:
