@@ -26,6 +26,7 @@ from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_box
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.gpu.row_product_tiles import row_product_tiles, suits_row_products
 from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.pieces.band_counts import banded_counts, banded_gradient_counts
 from tilewright.topi.pieces.band_tiles import (
     GradientTile,
     RowTile,
@@ -42,12 +43,7 @@ from tilewright.topi.pieces.row_band_cuts import RowBandTile
 from tilewright.topi.pieces.row_product_cuts import RowProductTile
 from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
 from tilewright.topi.pieces.windows import form
-from tilewright.topi.sketches.banded import banded_counts, schedule_banded
-from tilewright.topi.sketches.banded_gradient import (
-    banded_gradient_counts,
-    schedule_banded_gradient,
-)
-from tilewright.topi.sketches.banded_staged import schedule_banded_staged
+from tilewright.topi.sketches.banded import schedule_banded
 from tilewright.topi.sketches.pixel_tiles import schedule_pixel_tiles
 from tilewright.topi.sketches.plane_tiles import schedule_plane_tiles
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
@@ -114,7 +110,7 @@ GPU = (
           suits_plane_bands, least=90),
     _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses,
              banded.suits, arch="sm_90a", counts=banded_counts),
-    _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded_staged, staged.staged_tiles,
+    _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded, staged.staged_tiles,
           staged.suits_staged, arch="sm_90a"),
     _cuda("gpu.toeplitz_warps", WarpTile, None, schedule_banded, banded.warp_tiles,
           banded.suits_warps, counts=banded_counts),
@@ -139,7 +135,7 @@ GPU = (
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded_gradient,
+    _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded,
              banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD,
              counts=banded_gradient_counts),
     _cuda("gpu.row_products", RowProductTile, None, schedule_row_products, row_product_tiles,
@@ -149,7 +145,7 @@ GPU = (
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
     _cuda("gpu.band_gradient", RowBandTile, None, schedule_row_bands, gradient_band_tiles,
           suits_bands, passes=_WGRAD),
-    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded_gradient,
+    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded,
              parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",

@@ -136,4 +136,4 @@ class SparsePairTile(PairTile):
 
 
 #: Tiles of one schedule, channels first or last.
-StripTile: TypeAlias = PlaneBandTile | PairTile | SparsePairTile
+StripProductTile: TypeAlias = PlaneBandTile | PairTile | SparsePairTile

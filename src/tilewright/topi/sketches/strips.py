@@ -21,7 +21,7 @@ from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.staging import share_rows
 from tilewright.topi.pieces.pair_products import as_channel_pairs
 from tilewright.topi.pieces.strip_products import StripProducts, as_plane_bands
-from tilewright.topi.pieces.strip_tiles import SPARSE_OUTPUTS, PlaneBandTile, StripTile
+from tilewright.topi.pieces.strip_tiles import SPARSE_OUTPUTS, PlaneBandTile, StripProductTile
 from tilewright.topi.pieces.tiling import bind, bind_all, extent_of, thread_axes
 from tilewright.topi.pieces.windows import extent
 from tilewright.topi.stages import image_axes, scheduled
@@ -30,7 +30,7 @@ from tilewright.topi.stages import image_axes, scheduled
 _LANES, _CHUNK = 32, 8
 
 
-def schedule_strips(d: Declaration, tile: StripTile = PlaneBandTile()) -> Schedule:
+def schedule_strips(d: Declaration, tile: StripProductTile = PlaneBandTile()) -> Schedule:
     """The schedule of :func:`~tilewright.topi.declare.declare`, of a convolution in NCHW by a
     :class:`PlaneBandTile`, in NHWC by a :class:`PairTile`. Raises :class:`LanguageError` as
     :func:`as_plane_bands` and :func:`as_channel_pairs` do."""
@@ -63,7 +63,7 @@ def schedule_strips(d: Declaration, tile: StripTile = PlaneBandTile()) -> Schedu
 
 
 def _copy(
-    image: Stage, box: tuple[int, ...], tile: StripTile, chunk: int,
+    image: Stage, box: tuple[int, ...], tile: StripProductTile, chunk: int,
     threads: list[IterVar],
 ) -> None:  # fmt: skip
     """What a tile sees, as one box, or in chunks."""
@@ -96,7 +96,7 @@ def _hold_filters(
 
 
 def _store(
-    out: Stage, d: Declaration, tile: StripTile, threads: list[IterVar]
+    out: Stage, d: Declaration, tile: StripProductTile, threads: list[IterVar]
 ) -> tuple[IterVar, IterVar]:
     """Whole rows or pixels, in chunks that neighbouring threads store side by side. Returns the
     loops over blocks and over their tiles."""
@@ -120,7 +120,9 @@ def _store(
     return block, turn
 
 
-def _share_out(results: Stage, layout: str, tile: StripTile, threads: list[IterVar]) -> IterVar:
+def _share_out(
+    results: Stage, layout: str, tile: StripProductTile, threads: list[IterVar]
+) -> IterVar:
     """The results of a tile among warps, as their sums lie. Returns the loop over lots of
     channels, in which a warp has all of its own."""
     image, c, row, w = image_axes(results, layout)
