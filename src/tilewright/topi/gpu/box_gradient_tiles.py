@@ -13,7 +13,6 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
-    CHANNELS,
     GROUPS,
     MOST,
     STAGES,
@@ -24,6 +23,7 @@ from tilewright.topi.gpu.box_products import (
     time_of,
 )
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.box_windows import LINE, PIXELS, of_row, pixels
@@ -34,6 +34,8 @@ from tilewright.topi.problem import Problem
 #: Where pixels are summed in parts, in microseconds: the launch that adds them, a part, and of what
 #: is moved what memory moves.
 _SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
+#: Channels of a tile; and how much of the time is left where a producer copies boxes.
+_CHANNELS, _PRODUCED = (256, 192, 128, 64), 0.97
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 
@@ -92,7 +94,9 @@ def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradien
         seen = math.prod(reach(p, box)) if whole else PIXELS
         of_dy, of_x = 2 * -(-filters // ROW) * ROW * PIXELS, 2 * channels * seen
         shared = [(1, 1)] if whole else list(clusters(-(-own // channels), -(-alike // filters)))
-        for stages in STAGES:
+        most = None if whole else most_stages(filters, channels, of_dy + of_x)
+        alone = [(most, 1)] if most else []
+        for stages, producer in [*((n, 0) for n in STAGES), *alone]:
             memory = stages * (of_dy + of_x) + BARRIERS
             resident = resident_blocks(problem, filters * high, channels * wide, memory)
             if not resident:
@@ -106,11 +110,13 @@ def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradien
                         problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
                     )  # fmt: skip
+                    cost *= _PRODUCED if producer else 1
                     if splits > 1:
                         cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
                     tile = BoxGradientTile(
-                        filters, channels, stages, splits, dy_to, x_to, high if whole else 0
-                    )
+                        filters, channels, stages, splits, dy_to, x_to, high if whole else 0,
+                        producer,
+                    )  # fmt: skip
                     found[tile] = cost
     return found
 
@@ -121,7 +127,7 @@ def _of_taps(p: Convolution) -> list[tuple[int, int, int, int]]:
     own = p.channels // p.groups
     return [
         (1, 1, groups * ROWS, channels)
-        for groups, channels in product(GROUPS, CHANNELS)
+        for groups, channels in product(GROUPS, _CHANNELS)
         if groups * ROWS <= max(ROWS, p.out_channels) and ROW <= channels <= max(ROW, own)
     ]
 

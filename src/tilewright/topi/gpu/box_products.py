@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
 from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
+from tilewright.topi.gpu.produced_boxes import in_turn, produced, slower
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
@@ -79,6 +80,10 @@ _UNEVEN = 1.34
 _SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
 _ROWS = 0.6
+#: How much longer more than two tiles of an SM take without a producer than predicted.
+_PLAIN = 1.03
+#: How many times as much the cache moves at most, where rows do not begin where its lines do.
+_SECTORS = 1.7
 #: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
 _LINE, _SHORT = 128, 0.1
@@ -355,10 +360,19 @@ def _product_tiles(
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
         shapes += _turned(p, of.extents, split)
-    own, written = of.mean * of.parts, of.written
+    own, written, slow = of.mean * of.parts, of.written, slower(p)
+    if not split and slices == 1 and of.phases == 1 and not are_apart(p) and last:
+        found |= produced(
+            problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
+            functools.partial(_after, problem), _behind_one_another if alike else in_turn,
+        )  # fmt: skip
+    # Where a block has several tiles, a producer makes them faster.
+    better = {(tile.box, tile.channels) for tile in found}
     for rows, channels, box, turned in shapes:
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
         tiles = number * -(-wide // channels)
+        if (box, channels) in better and tiles > MACHINE.sms and not turned:
+            continue
         into = _parts(steps, tiles) if split else []
         if split and not into:
             continue
@@ -398,6 +412,10 @@ def _product_tiles(
                     BoxProductTile.of, box, channels, stages, turned=int(turned),
                     boxes_to=boxes_to, filters_to=filters_to,
                 )  # fmt: skip
+                if max(slow) > 1:
+                    sectors = longer * rows * slices * slow[0] + channels * slow[1]
+                    cost = max(cost, tiles * own * sectors * of.depth / (_SECTORS * CACHE))
+                cost *= _PLAIN if better and tiles > 2 * MACHINE.sms else 1
                 found[tile()] = cost
                 if stages < _AHEAD or of.phases > 1:
                     continue
@@ -450,6 +468,14 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
         if -(-(-(-boxes // each) * parts) // slots) * each <= rounds:
             return each
     return 1
+
+
+def _after(problem: Problem, rows: int, columns: int) -> float:
+    """Microseconds that the epilogue of a tile takes where an SM has no other block."""
+    if not problem.epilogue:
+        return 0.0
+    read = rows * columns * _reads_results(problem) / _ADDED
+    return arithmetic(problem, rows, columns, 1) + read
 
 
 def _reads_results(p: Problem) -> bool:
