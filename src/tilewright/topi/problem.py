@@ -20,7 +20,8 @@ from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.arguments import one_of, whole
-from tilewright.topi.epilogue import ChainTypes, Step, chain_types, parse_epilogue
+from tilewright.topi.epilogue import STEPS, ChainTypes, Step, chain_types, parse_epilogue
+from tilewright.topi.once import once
 
 if TYPE_CHECKING:
     import argparse
@@ -321,7 +322,7 @@ class Problem:
         """Whether images are integers, and sums of products exact."""
         return self.dtype in QUANTIZED
 
-    @property
+    @once
     def is_float8(self) -> bool:
         """Whether images are floats of 8 bits, whose products are summed in float32."""
         return self.dtype in FLOAT8
@@ -343,6 +344,16 @@ class Problem:
 
     def _chain_types(self) -> ChainTypes:
         return chain_types(self.epilogue, self.dtype, self.accumulate, self.out_dtype)
+
+    @once
+    def epilogue_shapes(self) -> frozenset[str]:
+        """Of the tensors of the epilogue: "channel", "output", both or none."""
+        return frozenset(shape for step in self.epilogue for _, shape in step.tensors)
+
+    @once
+    def epilogue_instructions(self) -> int:
+        """About what a GPU takes for an element of the epilogue in 16 bits."""
+        return sum(STEPS[step.name].instructions for step in self.epilogue)
 
     def epilogue_inputs(self, shape: tuple[int, ...], channels: int) -> dict[str, TensorType]:
         """The tensors of the epilogue by name, of a result of this shape."""
