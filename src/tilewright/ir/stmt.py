@@ -189,13 +189,15 @@ class Begins(Remark):
 class FillAhead(Remark):
     """``body`` fills ``buffer``, to be done ahead, into one of ``stages`` copies in turn.
 
-    ``over`` is None, or the axis across whose iterations the pipeline goes on.
+    ``over`` is None, or the axis across whose iterations the pipeline goes on; with ``producer``,
+    a warp of its own copies what the kernel copies by boxes.
     """
 
     buffer: Buffer
     stages: int
     over: IterVar | None
     body: Stmt
+    producer: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
