@@ -141,7 +141,7 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     x, dy = views["data"], views["grad"]
     thin, copies, seen = is_thin(made), tuple[Tensor, ...](), None
     if thin:
-        copies = (_rows(made, x),)
+        copies = (rows_of_columns(made, x),)
         sums, seen = _thin_sums(made, copies[0], dy, x.shape[0])
     else:
         sums = _sums(made, x, dy, x.shape[0])
@@ -163,7 +163,7 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     )  # fmt: skip
 
 
-def _rows(p: Conv, image: Any) -> Tensor:
+def rows_of_columns(p: Conv, image: Any) -> Tensor:
     """Rows of an image of few channels, from their padding on: (image, row, columns of its channels
     side by side)."""
     w, images, each = widths(p.dtype), Images(p.layout), filled(p)

@@ -15,7 +15,8 @@ from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import innermost, load, over_threads
+from tilewright.topi.nn.thin_boxes import ThinDeclaration
+from tilewright.topi.pieces.box_products import copy, innermost, load, over_threads
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
@@ -36,7 +37,10 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
     pixels = d.boxes.seen
     assert pixels is not None
-    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, pixels, *d.numbers)
+    rows = isinstance(d, ThinDeclaration)  # as they lie, of columns side by side
+    copies = d.copies if rows else ()
+    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, pixels, *d.numbers, *copies)
+    copy(s, copies)
     boxes = s.cache_read(d.left, "shared", [pixels])
     filters = s.cache_read(d.right, "shared", [d.sum])
     taps = s.cache_read(filters, "fragment", [d.sum])
@@ -87,6 +91,9 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage.reorder(*others, far, near, lane)
     over_threads(stage, stage.fuse(*others, far, near), tile)
     stage.vectorize(lane)
-    row = extent_of(boxes.op.axis[-1])
-    load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
+    stage, seen = s[boxes], d.reach(tile.box)
+    if rows:
+        load(stage, out, box, -3, seen, tile.stages, apart=False, swizzled=False)
+    else:
+        load(stage, out, box, -4, (*seen, extent_of(boxes.op.axis[-1])), tile.stages, apart=False)
     return s
