@@ -267,6 +267,7 @@ _ROWS_OF_TAPS = [
     Conv.parse((1, 128, 7, 9), (128, 64, 3, 2), 2, padding=2, dilation=2, layout="NHWC",
                dtype="float16"),
     Conv.parse((2, 64, 45), (24, 64, 3), 1, padding=1, layout="NWC", dtype="float16"),
+    Conv.parse((2, 40, 9, 11), (96, 40, 7, 5), 1, padding=3, layout="NHWC", dtype="float16"),
     _volume(24, (1, 96, 3, 4, 9), stride=(2, 1, 1)), _volume(64, (1, 16, 2, 4, 9)),
 ]  # fmt: skip
 
@@ -274,11 +275,13 @@ _ROWS_OF_TAPS = [
 @pytest.mark.parametrize("p", _ROWS_OF_TAPS, ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_of_taps_read_whole_boxes(target: str, p: Conv | Conv3d) -> None:
-    """Each warpgroup has a row of taps, whose columns of an instruction begin a pixel apart."""
+    """Each warpgroup has a row of taps, whose columns of an instruction begin a pixel apart, and a
+    block one row of them, or several."""
     p, machine = p.replace(pass_="wgrad"), Target.parse(target)
     template = TEMPLATES["gpu.whole_gradient"]
     likely = template.candidates(p, machine)
-    for tile in (likely[0], replace(likely[0], splits=1)):
+    kinds = {(tile.filters, tile.rows): tile for tile in reversed(likely)}
+    for tile in (*kinds.values(), replace(likely[0], splits=1)):
         declared = template.declare(p, tile)
         schedule = template.schedule(declared, tile)
         columns = p.kernel[-1] * tile.channels

@@ -25,7 +25,7 @@ from tilewright.topi.operators.conv import Conv
 class ThinDeclaration(BoxDeclaration):
     """A convolution of rows of columns of few channels, side by side."""
 
-    def reach(self, box: tuple[int, ...]) -> tuple[int, ...]:
+    def reach(self, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
         """Images, rows and elements of rows of what a box of results sees."""
         assert isinstance(self.problem, Conv)
         return reach(self.problem, box)

@@ -60,6 +60,9 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     beside, c = out.split(c, factor=tile.channels)
     wm, m = out.split(m, factor=own_m)
     wn, c = out.split(c, factor=own_n)
+    if tile.rows:
+        above, r = out.split(r, factor=tile.rows)
+        part = [*part, above]
     wr, r = out.split(r, nparts=tile.warps_r)
     wt, t = out.split(t, nparts=tile.warps_t)
     out.reorder(*part, blocks, beside, wr, wt, wm, wn, m, r, t, c)
@@ -93,7 +96,7 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
                 load_fragments(stage, others, (n, y, x), c, d.boxes.pixels, loads[k], turned=True)
             else:
                 stage.unroll(*stage.op.axis)
-    for tensor, box in zip(boxes, d.boxes_of(tile.channels), strict=True):
+    for tensor, box in zip(boxes, d.boxes_of(tile.channels, tile.rows), strict=True):
         stage = s[tensor]
         rows = tensor is boxes[-1] and d.seen is not None  # of few channels, as they lie
         load(stage, sums, at, -len(box), box, tile.stages, apart=False, swizzled=not rows)
