@@ -562,15 +562,22 @@ def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
 
 
 def copying(problem: Problem, p: Convolution) -> float:
-    """Microseconds of the copy of an image that is read as that of ``p``, whose pixels are several
-    of it; of a forward pass."""
+    """Microseconds of the copy of what windows slide over, where ``p`` has other channels or other
+    pixels; of a pass whose result is an image."""
     own = convolution_of(problem)
-    if own is None or own.pass_ != "forward" or is_in_halves(p):
+    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
         return 0
-    if as_brought(own).channels == p.channels:
+    (read, elements), (channels, made) = _slid_over(as_brought(own)), _slid_over(p)
+    if read == channels:
         return 0
-    read, made = (q.batch * q.channels * math.prod(q.image) for q in (own, p))
-    return _COPYING + 16 // widths(p.dtype).chunk * (read + made) / MEMORY
+    return _COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
+
+
+def _slid_over(p: Convolution) -> tuple[int, int]:
+    """Channels of what windows slide over, and elements of it."""
+    channels = p.out_channels if p.pass_ == "dgrad" else p.channels
+    image = p.out_image if p.pass_ == "dgrad" else p.image
+    return channels, p.batch * channels * math.prod(image)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:

@@ -22,12 +22,12 @@ from tilewright.topi.nn.tap_gradients import filled
 from tilewright.topi.nn.thin_boxes import depth, is_thin_forward
 from tilewright.topi.nn.thin_boxes import reach as thin_reach
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.pieces.tap_tiles import WarpBoxTile
+from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
 from tilewright.topi.problem import Problem
 
 #: Cycles of a quarter of an SM for a product, and by how much its instructions count; of an SM for
 #: a load of pixels and for a word of taps; and how often bytes count of what it moves in one.
-_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 7.6, 0.8, 2.0, 3.2, 128 / 0.4
+_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 7.6, 0.8, 2.0, 1.3, 128 / 0.4
 #: Microseconds until a block has its first box, for a vector of the filter that a thread copies
 #: before, and of a box by itself; the power by which what overlaps adds up.
 _BEGIN, _FILL, _BOX, _POWER = 0.5, 0.007, 0.15, 3.0
@@ -134,7 +134,8 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     of, found = _Work.of(problem), dict[WarpBoxTile, float]()
     slices, channels, deep, thin = of.slices, of.channels, of.deep, is_thin_forward(problem)
     vector = math.gcd(problem.channels // problem.groups, 8)
-    filters = of.taps * of.phases * channels * deep * 2
+    steps = widths(problem.dtype).step(deep)
+    filters = of.taps * of.phases * channels * deep // steps * (steps + APART) * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
         least = zip(box, of.extents, (1, 1, 8), strict=True)

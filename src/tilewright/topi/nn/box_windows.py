@@ -40,6 +40,7 @@ from tilewright.topi.nn.box_copies import (
     in_boxes,
     is_in_halves,
     is_phased,
+    is_turned,
     laid,
     of_a_group,
     parted,
@@ -426,7 +427,7 @@ def _phases(
     phase sees anything the others are zeros that nothing is summed for."""
     q, grad, filter = b.problem, b.first, b.second
     batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
-    turned, cut = not b.copies, all_phases(p)
+    turned, cut = is_turned(p), all_phases(p)
     number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]

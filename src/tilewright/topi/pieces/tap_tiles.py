@@ -7,6 +7,10 @@ from dataclasses import dataclass
 from tilewright.target.devices import WARP
 from tilewright.topi.parameters import later
 
+#: By how many elements a row of a filter is longer in shared memory than it is wide, so that no
+#: bank is met twice.
+APART = 8
+
 
 @dataclass(frozen=True)
 class TapGradientTile:

@@ -20,14 +20,14 @@ from tilewright.topi.pieces.box_products import copy, innermost, load, over_thre
 from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
-from tilewright.topi.pieces.tap_tiles import WarpBoxTile
+from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
-#: By type: the product, and the load of pixels.
+#: By type: the product, and the loads of pixels and of taps.
 _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
-    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16),
-    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16),
+    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16, found.ldmatrix_b_f16),
+    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16, found.ldmatrix_b_bf16),
 }
 #: Products of a warp up to which the loops over taps are written out.
 _UNROLLED = 512
@@ -67,7 +67,7 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     sums.unroll(*whole, *phase, f)
     if products <= _UNROLLED:
         sums.unroll(*tap, c)
-    multiply, load_pixels = _INSTRUCTIONS[d.problem.dtype]
+    multiply, load_pixels, load_taps = _INSTRUCTIONS[d.problem.dtype]
     sums.tensorize(pairs[0], multiply)
 
     stage = s[pixels]
@@ -78,13 +78,21 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
 
     stage = s[taps]
     stage.compute_at(sums, c)
-    *others, k = stage.op.axis
-    k, pair = stage.split(k, factor=2)
-    stage.unroll(*others, k)
-    stage.vectorize(pair)
+    *others, f, k = stage.op.axis
+    if products > _UNROLLED and tile.own % 16 == 0:  # of others, registers keep most
+        fo, f = stage.split(f, factor=16)
+        ko, k = stage.split(k, factor=16)
+        stage.reorder(*others, fo, ko, k, f)
+        stage.unroll(*others, fo, ko)
+        stage.tensorize(k, load_taps)
+    else:
+        k, pair = stage.split(k, factor=2)
+        stage.unroll(*others, f, k)
+        stage.vectorize(pair)
     stage = s[filters]
     stage.compute_at(out, block)
     *others, f, c = stage.op.axis
+    stage.storage_align(f, extent_of(c), APART)
     forward = d.problem.pass_ == "forward"
     far, near = (f, c) if forward else (c, f)  # neighbours in the filter, too
     near, lane = stage.split(near, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
