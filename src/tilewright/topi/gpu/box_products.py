@@ -64,7 +64,7 @@ _TURNED = 1.2
 #: microseconds; and to how many results an SM adds what its threads read in one.
 _NUMBERS, _ADDED = 1.4, 6_900
 #: A launch that adds parts, or one that copies, in microseconds.
-_ADDING = 0.6
+_ADDING, _COPYING = 0.6, 1.35
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.1, 0.75
@@ -339,6 +339,7 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
+    before = copying(problem, p)
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
@@ -384,13 +385,13 @@ def _product_tiles(
                 each = steps // splits
                 cost = time(each, tiles * splits, size=written, brought=each * a_step)
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
-                cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
+                cost += before + _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                 found[BoxProductTile.of(box, channels, stages, splits, 1, int(turned))] = cost
             for boxes_to, filters_to in [] if split else shared:
                 seen = longer * rows * slices / boxes_to
                 brought = own * (seen + channels / filters_to) * of.depth
                 cluster, each = boxes_to * filters_to, 1
-                cost = time(
+                cost = before + time(
                     own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
                 )
                 tile = functools.partial(
@@ -556,6 +557,25 @@ def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     warps = resident * rows // ROWS * LANES // WARP
     hidden = 1 + _LATENCY / warps**2
     return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
+
+
+def copying(problem: Problem, p: Convolution) -> float:
+    """Microseconds of the copy of what windows slide over, where ``p`` has other channels or other
+    pixels; of a pass whose result is an image."""
+    own = convolution_of(problem)
+    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
+        return 0
+    (read, elements), (channels, made) = _slid_over(as_brought(own)), _slid_over(p)
+    if read == channels:
+        return 0
+    return _COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
+
+
+def _slid_over(p: Convolution) -> tuple[int, int]:
+    """Channels of what windows slide over, and elements of it."""
+    channels = p.out_channels if p.pass_ == "dgrad" else p.channels
+    image = p.out_image if p.pass_ == "dgrad" else p.image
+    return channels, p.batch * channels * math.prod(image)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:

@@ -23,20 +23,21 @@ _THREADS = 256
 def load(
     stage: Stage, reader: Stage, at: IterVar, first: int, box: Sequence[int], stages: int,
     apart: bool = True, over: IterVar | None = None, windows: bool = False, cluster: int = 1,
-    producer: bool = False,
+    producer: bool = False, swizzled: bool = True,
 ) -> None:  # fmt: skip
-    """Copy a factor by boxes, of axes from the ``first`` on, into swizzled memory, ``stages - 1``
-    iterations of a reader's loop ``at`` ahead, also from one iteration of a loop ``over`` it to the
-    next; boxes lie ``apart``, or overlap, or are of ``windows``, and blocks of a ``cluster`` have
-    the same ones."""
+    """Copy a factor by boxes, of axes from the ``first`` on, into memory that is ``swizzled`` or
+    not, ``stages - 1`` iterations of a reader's loop ``at`` ahead, also from one iteration of a
+    loop ``over`` it to the next; boxes lie ``apart``, or overlap, or are of ``windows``, and blocks
+    of a ``cluster`` have the same ones."""
     stage.compute_at(reader, at)
     axes = stage.op.axis[first:]
     if apart:
         for axis, extent in zip(axes, box[:-1], strict=False):
             stage.align_bounds(axis, extent)
     kind = str(stage.op.outputs[0].dtype)
-    row = box[-1] * dtype(kind).bytes
-    stage.swizzle(row)
+    row = box[-1] * dtype(kind).bytes if swizzled else 0
+    if swizzled:
+        stage.swizzle(row)
     if stages > 1:
         stage.pipeline(stages, over=over, producer=producer)
     if windows:

@@ -108,8 +108,8 @@ class BoxProductTile:
 class BoxGradientTile:
     """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
     pixels; each 64 filters are a warpgroup's. Of whole boxes it computes those of ``rows`` rows of
-    taps, each of which is a warpgroup's, for 64 filters. Of a cluster, ``dy_to`` blocks share what
-    they need of dy, or ``x_to`` of x. With a ``producer`` a warp of its own copies boxes."""
+    taps, and each of these by 64 filters is a warpgroup's. Of a cluster, ``dy_to`` blocks share
+    what they need of dy, or ``x_to`` of x. With a ``producer`` a warp of its own copies boxes."""
 
     filters: int = 128
     channels: int = 128
@@ -123,4 +123,4 @@ class BoxGradientTile:
     @property
     def groups(self) -> int:
         """Warpgroups."""
-        return self.rows or self.filters // ROWS
+        return max(1, self.rows) * (self.filters // ROWS)
