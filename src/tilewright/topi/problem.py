@@ -38,7 +38,7 @@ ACCUMULATORS = {
 QUANTIZED = {"int8": ("int32",), "uint8": ("int32",)}
 #: The same of floats of 8 bits, and the types that results may have; the first is the default.
 FLOAT8_SUMS = dict.fromkeys(FLOAT8, ("float32",))
-OUT_DTYPES = ("bfloat16", "float16", "float32")
+OUT_DTYPES = ("bfloat16", "float16", "float32", *FLOAT8)
 
 
 class TensorType(NamedTuple):
@@ -86,8 +86,10 @@ class Problem(Written):
         gradients, the result is int32, float32 after the step "dequantize", and of 8 bits after
         "quantize". Floats of 8 bits have no gradients, either.
     out_dtype : the type of the result, and of the tensors of the epilogue, where ``dtype`` is a
-        float of 8 bits: one of :data:`OUT_DTYPES`. Of integers whose epilogue ends in "quantize"
-        that of the result and of a quantised residual, by default ``dtype``. Others leave it out.
+        float of 8 bits: one of :data:`OUT_DTYPES`; beside results of 8 bits these tensors are in
+        the type of sums, and "quantize" may end the epilogue. Of integers whose epilogue ends in
+        "quantize" that of the result and of a quantised residual, by default ``dtype``. Others
+        leave it out.
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
         "tf32x3" (the same by three products of halves), "half" (16-bit sums within a thread, and of
         floats of 8 bits all sums with the digits that tensor cores keep), "winograd" (convolutions
