@@ -24,9 +24,11 @@ from tilewright.target.instructions.dot import (
     dp4a_u8,
     dp4a_u8_s8,
     pairs_bf16,
+    rows_of_bytes,
     turned_bytes,
     turned_words,
     vnni,
+    vnni_lanes,
 )
 from tilewright.target.instructions.ldmatrix import (
     ldmatrix_a_bf16,
@@ -126,12 +128,14 @@ __all__ = [
     "mma_u8",
     "mma_u8_s8",
     "pairs_bf16",
+    "rows_of_bytes",
     "tma_load",
     "tma_store",
     "turned_bytes",
     "turned_pairs_bf16",
     "turned_words",
     "vnni",
+    "vnni_lanes",
     "wgmma",
 ]
 
