@@ -14,11 +14,13 @@ if every index is a constant in the end.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_instruction import InstructionPrinter
 from tilewright.codegen.c_like_text import code
+from tilewright.codegen.early_loads import early_loads
+from tilewright.codegen.mbarriers import NAME as TILE_LOADS
 from tilewright.codegen.mbarriers import slots, warps
 from tilewright.ir import expr as E
 from tilewright.ir import ops
@@ -113,7 +115,9 @@ class CLikePrinter(InstructionPrinter):
             whole = block_threads(func) is not None
             for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps, cluster):
                 self.line(line)
-            self._begin(func)  # what lies in the block's memory does not wait for other kernels
+            # What lies in the block's memory does not wait for other kernels.
+            func = self._early(func) if cluster == 1 else func
+            self._begin(func)
         self.stmt(func.body)
         for line in d.end_loads() if cluster > 1 else ():
             self.line(line)
@@ -122,6 +126,24 @@ class CLikePrinter(InstructionPrinter):
         shared = self._dynamic_shared
         asked = shared + (d.shared_asked(launch) - space.total if maps else 0)
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
+
+    def _early(self, func: Func) -> Func:
+        """Add the loads that need not wait for other kernels; the function without them."""
+        early = early_loads(func)
+        if not early.found:
+            return func
+        for line in self.dialect.begin_early():
+            self.line(line)
+        now = 0
+        for group, load in early.found:
+            if group != now:
+                self.line(f"{TILE_LOADS}.turn_to({group});")
+            self.stmt(load)
+            now = group
+        if now:
+            self.line(f"{TILE_LOADS}.turn_to(0);")
+        left = (k for k in func.constants if func.params[k] in early.left)
+        return replace(func, body=early.body, constants=tuple(left))
 
     def _begin(self, func: Func) -> None:
         known: dict[str, int] = {}

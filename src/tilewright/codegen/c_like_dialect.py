@@ -356,6 +356,10 @@ class Dialect:
         """The type of a temporary that holds what an access of ``lanes`` elements moves."""
         raise NotImplementedError
 
+    def begin_early(self) -> Iterable[str]:
+        """What a kernel does before it reads constants ahead of :meth:`begin`."""
+        return ()
+
     def begin(self, constants: Mapping[str, int]) -> Iterable[str]:
         """What a kernel does before anything else; ``constants`` are the bytes of those of its
         arguments that hold the same in every call."""

@@ -298,6 +298,9 @@ class CudaDialect(CudaVectors):
             return launch.shared
         return shared_apart(self.arch, launch.grid, math.prod(launch.block), launch.shared)
 
+    def begin_early(self) -> Iterable[str]:
+        return ('asm volatile("griddepcontrol.launch_dependents;");',)
+
     def begin(self, constants: Mapping[str, int]) -> Iterable[str]:
         if not overlaps(self.arch):
             return ()

@@ -12,6 +12,9 @@ Its whole warp waits with it: where threads of one warp may come to differ, the 
 product of a warpgroup wait for the one before. So waiting is decided by a vote, too, of the threads
 that a warp has: the last one of a block may not be whole.
 
+A kernel may ask for boxes of several groups before the first is committed
+(:mod:`.early_loads`): their mbarriers wait for the arrival that commits them.
+
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.
 """
@@ -160,6 +163,7 @@ template <unsigned Slots, unsigned Warps, bool Whole> struct TileLoads {
   __device__ __forceinline__ unsigned place(unsigned group) const {
     return barriers + group % Slots * 8;
   }
+  __device__ __forceinline__ void turn_to(unsigned group) { issued = group; }
   __device__ __forceinline__ void commit() {
     if (first)
       asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(place(issued)) : "memory");
