@@ -97,16 +97,29 @@ _ADDED = [
 
 
 @pytest.mark.parametrize("p", _ADDED, ids=str)
+@pytest.mark.parametrize(
+    ("name", "boxes"), [("gpu.whole_boxes", 2), ("gpu.box_products", 2), ("gpu.box_products", 1)]
+)
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_is_added_is_brought_in_boxes(target: str, p: Conv | Gemm) -> None:
-    template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
+def test_what_is_added_is_brought_in_boxes(
+    target: str, name: str, boxes: int, p: Conv | Gemm
+) -> None:
+    """A box ahead, or while its own is multiplied and others are brought."""
+    template, machine = TEMPLATES[name], Target.parse(target)
     row = 128 if p.dtype == "int8" else 64
     tile = next(t for t in template.candidates(p, machine) if t.channels % row == 0)
-    tile = replace(tile, boxes=2, stages=2)
+    late = name == "gpu.box_products"
+    tile = replace(tile, boxes=boxes, stages=3 if late else 2)
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
     text = str(tilewright.lower(template.schedule(declared, tile), declared.args, machine))
-    assert re.search(r"instruction\('tma_load\w*', Residual[^\n]* residual\[", text)
+    brought = re.search(r"instruction\('(tma_load\w*)', Residual[^\n]* residual\[", text)
+    assert brought is not None
+    assert brought[1].endswith("_late") is late
+    # It is awaited once, behind the products.
+    waits = [m.start() for m in re.finditer(r"queue\('tma_late', 'wait', 0\)", text)]
+    assert len(waits) == late
+    assert all(w > text.rindex("instruction('wgmma") for w in waits)
     if p.is_quantized:
         check(kernel, p)
     else:

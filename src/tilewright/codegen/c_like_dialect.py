@@ -430,11 +430,12 @@ class Dialect:
         raise NotImplementedError
 
     def begin_loads(
-        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str], cluster: int
-    ) -> Iterable[str]:
-        """What a kernel does before it copies boxes: ``barriers`` is shared memory for ``count``
-        of them, and for as many more where ``warps`` arrive on these; ``whole`` is whether all
-        warps of a block are, and ``cluster`` the blocks that share some of them."""
+        self, queue: str, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str],
+        cluster: int,
+    ) -> Iterable[str]:  # fmt: skip
+        """What a kernel does before it copies boxes on a queue: ``barriers`` is shared memory for
+        ``count`` of them, and for as many more where ``warps`` arrive on these; ``whole`` is
+        whether all warps of a block are, and ``cluster`` the blocks that share some of them."""
         raise NotImplementedError
 
     def end_loads(self) -> Iterable[str]:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from tilewright.codegen.mbarriers import NAME
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Load
 from tilewright.ir.func import Func
@@ -30,6 +29,7 @@ from tilewright.ir.stmt import (
     with_body,
 )
 from tilewright.ir.visit import distinct, statements
+from tilewright.target.queues import TILES
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,7 @@ class _Search:
             if not any(b in self.constants for b in sources):
                 return s, True
         match s:
-            case Queue(queue, "commit") if queue == NAME:
+            case Queue(queue, "commit") if queue == TILES:
                 self.group += 1
                 return s, True
             case Allocate(_, body) | Remark(body=body):
@@ -92,7 +92,7 @@ def _sources(s: Stmt) -> list[Buffer]:
     """What the tile loads of a statement read that does nothing else; nothing of any other."""
     match s:
         case Instr(instruction, _, operands, _):
-            return [operands[1].buffer] if instruction.queue == NAME else []
+            return [operands[1].buffer] if instruction.queue == TILES else []
         case For(_, low, extent, _, body):
             return [] if _loads(low) or _loads(extent) else _sources(body)
         case If(condition, body, None):

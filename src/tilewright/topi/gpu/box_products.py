@@ -16,6 +16,7 @@ from itertools import product
 from operator import itemgetter
 from typing import TypeVar
 
+from tilewright.ir.dtype import dtype
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
@@ -62,8 +63,9 @@ _COLUMNS = 16
 #: of them, to store results.
 _TURNED = 1.2
 #: What a block waits besides for the numbers of its channels, before its first step, in
-#: microseconds; and to how many results an SM adds what its threads read in one.
-_NUMBERS, _ADDED = 1.4, 6_900
+#: microseconds; and to how many results an SM adds in one what its threads read, and what TMA has
+#: brought.
+_NUMBERS, _ADDED, _ADDED_THERE = 1.4, 6_900, 40_000
 #: A launch that adds parts, or one that copies, in microseconds.
 _ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
@@ -363,7 +365,8 @@ def _product_tiles(
         if split and not into:
             continue
         sides = (channels, rows) if turned else (rows, channels)
-        staged = 0 if split else of.staged(problem, rows, channels)
+        there, read = (0, 0) if split else added_bytes(problem, rows, channels)
+        staged = 0 if split else of.staged(problem, rows, channels) + there
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
         stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
@@ -379,7 +382,7 @@ def _product_tiles(
                 continue
             time = functools.partial(
                 time_of, problem, *sides, of.depth, stages=stages, resident=resident,
-                slices=slices, brought_rows=blocks,
+                slices=slices, brought_rows=blocks, added_there=bool(there and not read),
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -457,6 +460,19 @@ def _reads_results(p: Problem) -> bool:
     return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
 
 
+def added_bytes(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
+    """Bytes of what is added to the results of a box: that TMA brings, and that threads read."""
+    names = {name for x in problem.epilogue for name, shape in x.tensors if shape == "output"}
+    brought = read = 0
+    for shape, kind in (problem.inputs()[name] for name in names):
+        w, size = widths(kind), rows * channels * dtype(kind).bytes
+        if shape[-1] % w.chunk == 0 and channels % w.row == 0:
+            brought += size
+        else:
+            read += size
+    return brought, read
+
+
 def computes_numbers(p: Problem) -> bool:
     """Whether an epilogue computes numbers of channels, of which others are read as they are."""
     return any(len(step.tensors) > 2 for step in p.epilogue)
@@ -523,12 +539,13 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
-    cluster: int = 1,
+    cluster: int = 1, added_there: bool = False,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
-    part of the columns; an SM holds ``resident`` blocks."""
+    part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
+    memory where it is ``added_there``."""
     r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
@@ -544,7 +561,8 @@ def time_of(
     begin = r.begin + steps * r.wait / (stages - 1) + r.alone * stores * (resident == 1)
     if p.epilogue:
         alone += arithmetic(p, rows, columns, resident)
-        alone += rows * columns * _reads_results(p) / _ADDED
+        added = _ADDED_THERE if added_there else _ADDED
+        alone += rows * columns * _reads_results(p) / added
         shapes = {shape for step in p.epilogue for _, shape in step.tensors}
         begin += _NUMBERS * ("channel" in shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)

@@ -23,11 +23,12 @@ _THREADS = 256
 def load(
     stage: Stage, reader: Stage, at: IterVar, first: int, box: Sequence[int], stages: int,
     apart: bool = True, over: IterVar | None = None, windows: bool = False, cluster: int = 1,
+    late: bool = False,
 ) -> None:  # fmt: skip
     """Copy a factor by boxes, of axes from the ``first`` on, into swizzled memory, ``stages - 1``
     iterations of a reader's loop ``at`` ahead, also from one iteration of a loop ``over`` it to the
-    next; boxes lie ``apart``, or overlap, or are of ``windows``, and blocks of a ``cluster`` have
-    the same ones."""
+    next; boxes lie ``apart``, or overlap, or are of ``windows``, blocks of a ``cluster`` have the
+    same ones, and ``late`` ones are awaited after others that are asked for behind them."""
     stage.compute_at(reader, at)
     axes = stage.op.axis[first:]
     if apart:
@@ -40,7 +41,8 @@ def load(
         stage.pipeline(stages, over=over)
     if windows:
         box = (box[0], box[-1])
-    stage.tensorize(axes[0], tma_load(box, kind, swizzle=row, windows=windows, cluster=cluster))
+    copied = tma_load(box, kind, swizzle=row, windows=windows, cluster=cluster, late=late)
+    stage.tensorize(axes[0], copied)
 
 
 def bring(

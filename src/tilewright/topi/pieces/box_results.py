@@ -100,10 +100,12 @@ def parted(d: BoxDeclaration, tile: BlockTile) -> tuple[Tensor, ...]:
 
 
 def bring_added(added: Stage, tile: BlockTile, block: IterVar, out: Stage, stages: int) -> None:
-    """What is added to results, in shared memory before it is needed, a box of it ahead."""
+    """What is added to results, in shared memory before it is needed: ``stages - 1`` boxes of it
+    ahead, or with one stage while its own is multiplied."""
     added.set_scope("shared")
     _, *pixel, c = added.op.axis
-    load(added, out, block, 1, (*_extents(tile, len(pixel)), extent_of(c)), stages)
+    box = (*_extents(tile, len(pixel)), extent_of(c))
+    load(added, out, block, 1, box, stages, late=stages == 1)
 
 
 def share(numbers: Stage, tile: BlockTile, block: IterVar, out: Stage) -> None:

@@ -12,7 +12,14 @@ from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring, copy
-from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.box_results import (
+    bring_added,
+    parted,
+    share,
+    stage_results,
+    staged,
+    store,
+)
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.stages import scheduled
@@ -20,7 +27,8 @@ from tilewright.topi.stages import scheduled
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies)
+    added = parted(d, tile)
+    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
@@ -31,6 +39,8 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     block, box = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
+    for t in added:
+        bring_added(s[t], tile, box, out, 1)
     group = stage_results(s[results], d, tile, box, out)
 
     sums = s[d.sum]
