@@ -128,6 +128,28 @@ def test_what_is_added_is_brought_in_boxes(
         assert error < TOLERANCE[p.dtype], tile
 
 
+_SEVERAL = [
+    Gemm(m=70, n=40, k=72, batch=3, transpose_b=True, dtype="float16", epilogue="bias"),
+    Gemm(m=196, n=80, k=240, batch=2, transpose_b=True, dtype="float16", epilogue="bias+residual"),
+    Gemm(m=130, n=72, k=136, batch=2, dtype="bfloat16", epilogue="residual+relu"),
+    Gemm(m=40, n=128, k=64, batch=3, dtype="float16", pass_="dgrad", transpose_b=True),
+    Gemm(m=66, n=64, k=40, batch=2, dtype="float32", precision="tf32", transpose_b=True),
+]
+
+
+@pytest.mark.parametrize("p", _SEVERAL, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_of_several_products_has_boxes_of_its_own(target: str, p: Gemm) -> None:
+    template, machine = TEMPLATES["gpu.box_products"], Target.parse(target)
+    tiles = template.candidates(p, machine)
+    assert all(t.images == t.filters_to == 1 and not t.turned for t in tiles)
+    for tile in (tiles[0], replace(tiles[-1], boxes=2, boxes_to=1)):
+        declared = template.declare(p, tile)
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=multiplied)
+        assert error < (1e-3 if p.precision == "tf32" else TOLERANCE[p.dtype]), tile
+
+
 @pytest.mark.parametrize("pass_", ["forward", "dgrad"])
 def test_groups_multiply_slices_of_a_row_of_shared_memory(pass_: str) -> None:
     """Four groups of 4 channels are joined, and four of those are in a row of 64 channels."""

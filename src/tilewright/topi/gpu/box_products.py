@@ -38,7 +38,7 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
-from tilewright.topi.nn.box_matmul import as_convolution
+from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED
@@ -163,15 +163,22 @@ def suited(problem: Problem) -> Convolution | None:
     return None if chunk == 8 and p.channels * math.prod(p.kernel) <= ROW else found
 
 
+def each_image(problem: Problem) -> Convolution | None:
+    """The convolution of images with a filter each that several products of matrices are."""
+    if not isinstance(problem, Gemm) or problem.batch == 1 or are_apart(problem):
+        return None
+    return as_convolutions(problem) if suited(problem.replace(batch=1)) is not None else None
+
+
 def suits(problem: Problem) -> bool:
     """Whether it is a convolution in 16 or 8 bits or TF32, dense or in groups, whose images TMA can
-    bring, or copies of them: channels last. Or a product of matrices that is one."""
+    bring, or copies of them: channels last. Or one product of matrices that is one."""
     return suited(problem) is not None
 
 
 def suits_products(problem: Problem) -> bool:
     """Whether rows of the product are pixels, and an SM has room for some tile."""
-    p = suited(problem)
+    p = suited(problem) or each_image(problem)
     return p is not None and p.pass_ != "wgrad" and bool(_product_tiles(problem, split=False))
 
 
@@ -332,7 +339,8 @@ def _product_tiles(
     problem: Problem, *, split: bool, windows: bool = False
 ) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take."""
-    p = suited(problem)
+    several = each_image(problem)
+    p = several or suited(problem)
     assert p is not None
     of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
     longer: float = 1
@@ -344,7 +352,7 @@ def _product_tiles(
     steps = of.taps * of.parts
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
-    boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
+    boxes = {n: boxes_of(of, ROWS * n, several is not None) for n in GROUPS}
     alike = computes_numbers(p)
     last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
     shapes = [
@@ -373,7 +381,7 @@ def _product_tiles(
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
             parts = of_a_group(p)[1] // channels if slices == 1 else 1
-        many = last and tiles * of.phases >= MACHINE.sms
+        many = last and several is None and tiles * of.phases >= MACHINE.sms
         shared = list(clusters(parts, number)) if many else [(1, 1)]
         for stages in STAGES:
             memory = stages * a_step + BARRIERS + staged
@@ -512,9 +520,10 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
-    """Boxes of powers of two with that many results: the two with the least beyond the images, but
-    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
+def boxes_of(of: Sizes, rows: int, single: bool = False) -> list[tuple[int, ...]]:
+    """Boxes of powers of two with that many results, of a ``single`` image or of several: the two
+    with the least beyond the images, but those of which one of half as many rows has all. Of
+    channels in blocks what is short of lines of
     memory counts too, and of equals the widest are taken."""
     found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
@@ -522,6 +531,8 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
         if math.prod(space) > rows:
             continue
         box = (rows // math.prod(space), *space)
+        if single and box[0] > 1:
+            continue
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
         first = 0 if of.block else 1
