@@ -138,6 +138,18 @@ def test_pytorch_is_asked_for_the_same_problem(more, layout):
     assert error < 2 * contest.TOLERANCE[problem.dtype]
 
 
+@pytest.mark.parametrize("epilogue", ["scale_shift+relu", "scale_shift+residual+relu", "bias+silu"])
+def test_torch_compile_captures_what_pytorch_is_asked_for(epilogue):
+    """Benchmarks give it the whole composite, so nothing of ours may run while it traces."""
+    import torch
+
+    problem = Conv.parse("2x3x9x8", "3x1x3x3", layout="NHWC", epilogue=epilogue)
+    tensors = torch_peer.operands(problem, contest.random_arrays(problem), "cpu", True)
+    function = torch_peer.function(problem)
+    compiled = torch.compile(function, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(*tensors), function(*tensors))
+
+
 @pytest.mark.needs_onnxruntime
 @pytest.mark.parametrize(
     "step",

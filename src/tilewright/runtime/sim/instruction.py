@@ -6,19 +6,16 @@ loops cannot say, such as a fragment spread over the lanes of a warp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.arith.affine import as_affine
-from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Access
-from tilewright.ir.visit import free_vars, uses
 from tilewright.runtime.sim.findings import Site
-from tilewright.runtime.sim.frame import Frame
+from tilewright.runtime.sim.frame import Frame, Spread
 from tilewright.runtime.sim.memory import Memory
 from tilewright.runtime.sim.values import Array
 from tilewright.target.queues import QUEUES
@@ -26,28 +23,11 @@ from tilewright.target.queues import QUEUES
 
 @dataclass(slots=True)
 class Operand:
-    """An operand of an instruction: the place of its memory, its indices by the axes.
-
-    ``steps`` are, once they are known, the distances of its elements from the first one, where
-    these are the same in every thread (``steady``).
-    """
+    """An operand of an instruction: the place of its memory, its indices by the axes."""
 
     place: int
     indices: Callable[[Frame], list[Array]]
     what: Any
-    steady: bool = True
-    steps: list[Array] | None = None
-
-
-def is_steady(access: Access, axes: Sequence[Var]) -> bool:
-    """Whether the indices of an operand are sums of what the axes and what others say."""
-    own = set(axes)
-    return all(
-        set(free_vars(atom)) <= own
-        for index in access.indices
-        for atom in as_affine(index).terms
-        if uses(atom, own)
-    )
 
 
 class InstructionView:
@@ -228,39 +208,10 @@ class InstructionView:
 
     def _block(self, operand: int, frame: Frame) -> list[Array]:
         """The indices of all elements of an operand: one row a group, one column an element."""
-        o = self._operands[operand]
-        if not o.steady:
-            return self._elements(operand, frame)
-        if o.steps is None:
-            o.steps = self._steps(operand)
-        for slot in self._axes:
-            frame.bind(slot, np.int32(0))
-        first = [np.broadcast_to(i, (frame.n,)) for i in o.indices(frame)]
-        return [i[:, None] + step for i, step in zip(first, o.steps, strict=True)]
-
-    def _elements(self, operand: int, frame: Frame) -> list[Array]:
-        """The same, of each element by itself."""
-        o = self._operands[operand]
         own, extents = self.instruction.axes_of(self.instruction.operands[operand])
-        found = []
-        for slot in self._axes:
-            frame.bind(slot, np.int32(0))
-        for values in np.ndindex(*extents):
-            for k, value in zip(own, values, strict=True):
-                frame.bind(self._axes[k], np.int32(value))
-            found.append([np.broadcast_to(i, (frame.n,)) for i in o.indices(frame)])
-        return [np.stack(one, axis=1) for one in zip(*found, strict=True)]
-
-    def _steps(self, operand: int) -> list[Array]:
-        """How far the indices of each element are from those of the first, in any thread."""
-        o, lanes = self._operands[operand], self._frame.lanes
-        frame = self._frame.narrow(lanes == lanes[0])
-        own, extents = self.instruction.axes_of(self.instruction.operands[operand])
-        values = np.indices(extents, np.int32).reshape(len(extents), 1, -1)
-        for slot in self._axes:
-            frame.bind(slot, np.int32(0))
-        for k, value in zip(own, values, strict=True):
-            frame.bind(self._axes[k], value)
-        count = values.shape[-1]
-        table = [np.broadcast_to(np.ravel(i), (count,)) for i in o.indices(frame)]
-        return [i - i[0] for i in table]
+        count = math.prod(extents)
+        values = dict.fromkeys(self._axes, np.zeros(count, np.int32))
+        places = np.indices(extents, np.int32).reshape(len(extents), count)
+        values.update((self._axes[k], place) for k, place in zip(own, places, strict=True))
+        found = self._operands[operand].indices(Spread.of(frame, values))
+        return [np.broadcast_to(i, (frame.n * count,)).reshape(frame.n, count) for i in found]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 from tilewright.topi.pieces.band_cuts import Bands
+from tilewright.topi.pieces.band_tiles import StagedTile
 
 
 @dataclass(frozen=True)
@@ -61,3 +63,8 @@ class StagedBands(Bands):
         """Columns of the image that all tiles across see."""
         seen = (self.tiles[1] - 1) * self.columns * self.stride[1] + self.depth
         return -(-seen // self.box) * self.box if self.box else seen
+
+
+def staged_bands(p: Any, tile: StagedTile) -> StagedBands:
+    """How a problem is cut for a tile."""
+    return StagedBands(p, *tile.product, tile.groups, tile.staged, tile.box)
