@@ -63,9 +63,10 @@ _COLUMNS = 16
 #: of them, to store results.
 _TURNED = 1.2
 #: What a block waits besides for the numbers of its channels, before its first step, in
-#: microseconds; and to how many results an SM adds in one what its threads read, and what TMA has
-#: brought.
-_NUMBERS, _ADDED, _ADDED_THERE = 1.4, 6_900, 40_000
+#: microseconds; to how many results an SM adds in one what its threads read, and what TMA has
+#: brought; and the most channels of a tile, and steps, of which it brings that: warps that have
+#: many sums each are few, and wait for what they read of shared memory, which many steps need.
+_NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
 #: A launch that adds parts, or one that copies, in microseconds.
 _ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
@@ -366,14 +367,16 @@ def _product_tiles(
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
         shapes += _turned(p, of.extents, split)
     own, written = of.mean * of.parts, of.written
-    for rows, channels, box, turned in shapes:
+    for (rows, channels, box, turned), late in product(shapes, (False, True)):
+        there, read = added_bytes(problem, rows, channels) if late else (0, 0)
+        if late and (split or not there or read or channels > _MOST_ADDED or steps > _SOON):
+            continue
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
         tiles = number * -(-wide // channels)
         into = _parts(steps, tiles) if split else []
         if split and not into:
             continue
         sides = (channels, rows) if turned else (rows, channels)
-        there, read = (0, 0) if split else added_bytes(problem, rows, channels)
         staged = 0 if split else of.staged(problem, rows, channels) + there
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
@@ -390,7 +393,7 @@ def _product_tiles(
                 continue
             time = functools.partial(
                 time_of, problem, *sides, of.depth, stages=stages, resident=resident,
-                slices=slices, brought_rows=blocks, added_there=bool(there and not read),
+                slices=slices, brought_rows=blocks, added_there=late,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -407,7 +410,7 @@ def _product_tiles(
                 )
                 tile = functools.partial(
                     BoxProductTile.of, box, channels, stages, turned=int(turned),
-                    boxes_to=boxes_to, filters_to=filters_to,
+                    boxes_to=boxes_to, filters_to=filters_to, added=int(late),
                 )  # fmt: skip
                 found[tile()] = cost
                 if stages < _AHEAD or of.phases > 1:

@@ -16,8 +16,7 @@ from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
-#: Threads of a block that copies.
-_THREADS = 256
+_THREADS = 256  # of a block that copies
 
 
 def load(
@@ -41,8 +40,7 @@ def load(
         stage.pipeline(stages, over=over)
     if windows:
         box = (box[0], box[-1])
-    copied = tma_load(box, kind, swizzle=row, windows=windows, cluster=cluster, late=late)
-    stage.tensorize(axes[0], copied)
+    stage.tensorize(axes[0], tma_load(box, kind, row, windows, cluster, late))
 
 
 def bring(

@@ -12,7 +12,7 @@ from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
-from tilewright.topi.pieces.box_products import by_groups, load, neighbours, over_threads
+from tilewright.topi.pieces.box_products import by_groups, neighbours, over_threads
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -93,21 +93,6 @@ def store(
     return block, box
 
 
-def parted(d: BoxDeclaration, tile: BlockTile) -> tuple[Tensor, ...]:
-    """What TMA brings of what is added to results: all of it where a tile has whole rows of it."""
-    rows = (extent_of(t.op.axis[-1]) for t in d.added)
-    return d.added if all(tile.channels % row == 0 for row in rows) else ()
-
-
-def bring_added(added: Stage, tile: BlockTile, block: IterVar, out: Stage, stages: int) -> None:
-    """What is added to results, in shared memory before it is needed: ``stages - 1`` boxes of it
-    ahead, or with one stage while its own is multiplied."""
-    added.set_scope("shared")
-    _, *pixel, c = added.op.axis
-    box = (*_extents(tile, len(pixel)), extent_of(c))
-    load(added, out, block, 1, box, stages, late=stages == 1)
-
-
 def share(numbers: Stage, tile: BlockTile, block: IterVar, out: Stage) -> None:
     """What is the same for a channel, computed once for a block."""
     numbers.set_scope("shared")
@@ -124,7 +109,7 @@ def stage_results(
     staged.compute_at(out, block)
     axes = list(staged.op.axis)
     phase = [] if d.phased is None else [axes.pop(-2)]
-    for axis, extent in zip(axes, (*_extents(tile, len(axes) - 1), tile.channels), strict=True):
+    for axis, extent in zip(axes, (*extents_of(tile, len(axes) - 1), tile.channels), strict=True):
         staged.align_bounds(axis, extent)
     if phase:
         n, *space, c = axes
@@ -140,7 +125,7 @@ def stage_results(
     return by_groups(staged, tile, outside, (n, *space), c, _wide(d) % 2 == 0, inside)
 
 
-def _extents(tile: BlockTile, rank: int) -> tuple[int, ...]:
+def extents_of(tile: BlockTile, rank: int) -> tuple[int, ...]:
     """Those of a tile along the dimensions that results have but channels."""
     images, *space = tile.box
     return images, *space[len(space) + 1 - rank :]

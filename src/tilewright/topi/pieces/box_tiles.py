@@ -35,7 +35,8 @@ class BoxProductTile:
     warpgroup's, and results any multiple of eight.
 
     A cluster is ``boxes_to`` blocks with the same box and other channels, or ``filters_to`` with
-    the same channels and other boxes: what they share is copied to all at once."""
+    the same channels and other boxes: what they share is copied to all at once. What is ``added``
+    to results TMA brings while they are multiplied; else threads read it behind that."""
 
     images: int = 2
     rows: int = 8
@@ -48,17 +49,18 @@ class BoxProductTile:
     boxes_to: int = later(1)
     filters_to: int = later(1)
     planes: int = later(0)
+    added: int = later(0)
 
     @staticmethod
     def of(
         box: tuple[int, ...], channels: int, stages: int, splits: int = 1, boxes: int = 1,
-        turned: int = 0, boxes_to: int = 1, filters_to: int = 1,
+        turned: int = 0, boxes_to: int = 1, filters_to: int = 1, added: int = 0,
     ) -> BoxProductTile:  # fmt: skip
         """The tile of a :attr:`box`."""
         planes = box[1] if len(box) > 3 else 0
         return BoxProductTile(
             box[0], box[-2], box[-1], channels, stages, splits, boxes, turned, boxes_to,
-            filters_to, planes,
+            filters_to, planes, added,
         )  # fmt: skip
 
     @property

@@ -10,16 +10,10 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring, copy
-from tilewright.topi.pieces.box_results import (
-    bring_added,
-    parted,
-    share,
-    stage_results,
-    staged,
-    store,
-)
+from tilewright.topi.pieces.box_results import share, stage_results, staged, store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.stages import scheduled
@@ -27,7 +21,7 @@ from tilewright.topi.stages import scheduled
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    added = parted(d, tile)
+    added = parted(d, tile) if tile.added else ()
     s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
