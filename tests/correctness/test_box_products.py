@@ -296,12 +296,50 @@ def test_images_have_three_dimensions(target: str, p: Conv3d) -> None:
     assert found
 
 
+_SHORT_OF_LINES: tuple[dict[str, Any], ...] = (
+    {"epilogue": "bias+residual+relu"}, {"stride": 2, "dilation": 2}, {"pass_": "dgrad"},
+    {"pass_": "dgrad", "stride": 2}, {"pass_": "dgrad", "channels": 40},
+    {"pass_": "dgrad", "channels": 40, "stride": (1, 2), "dtype": "bfloat16"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("values", _SHORT_OF_LINES, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_pixels_are_copied_to_whole_lines(
+    target: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each is read often, which small problems have no time for."""
+    p = Conv.parse(
+        (1, 136, 6, 8), (72, 136, 3, 2), 1, layout="NHWC",
+        **{"dtype": "float16", "padding": 1} | {k: v for k, v in values.items() if k != "channels"},
+    )  # fmt: skip
+    p = p.replace(channels=values.get("channels", p.channels))
+    given = in_boxes.__wrapped__(p)
+    monkeypatch.setattr("tilewright.topi.nn.box_copies._COPIED", 0)
+    monkeypatch.setattr("tilewright.topi.nn.box_copies._LAUNCHED", 0)
+    in_boxes.cache_clear()
+    try:
+        assert given is not None
+        assert in_boxes(p) != given
+        for name in ("gpu.box_products", "gpu.window_products", "gpu.whole_boxes"):
+            template = TEMPLATES[name]
+            for tile in template.candidates(p, Target.parse(target))[:1]:
+                declared = template.declare(p, tile)
+                kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+                device = target.split()[0].replace("sim", "cpu")
+                error = run(p, kernel, device=device, exact=convolution)
+                assert error < TOLERANCE[p.dtype], (name, tile)
+    finally:
+        in_boxes.cache_clear()
+
+
 _ROWS_OF_TAPS = [
     Conv.parse((2, 64, 5, 9), (72, 64, 3, 3), 1, padding=1, layout="NHWC", dtype="bfloat16"),
     Conv.parse((1, 32, 9, 10), (64, 32, 2, 4), 1, stride=(2, 1), layout="NHWC", dtype="float16"),
     Conv.parse((1, 128, 7, 9), (128, 64, 3, 2), 2, padding=2, dilation=2, layout="NHWC",
                dtype="float16"),
     Conv.parse((2, 64, 45), (24, 64, 3), 1, padding=1, layout="NWC", dtype="float16"),
+    Conv.parse((2, 40, 9, 11), (96, 40, 7, 5), 1, padding=3, layout="NHWC", dtype="float16"),
     _volume(24, (1, 96, 3, 4, 9), stride=(2, 1, 1)), _volume(64, (1, 16, 2, 4, 9)),
 ]  # fmt: skip
 
@@ -309,11 +347,13 @@ _ROWS_OF_TAPS = [
 @pytest.mark.parametrize("p", _ROWS_OF_TAPS, ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_of_taps_read_whole_boxes(target: str, p: Conv | Conv3d) -> None:
-    """Each warpgroup has a row of taps, whose columns of an instruction begin a pixel apart."""
+    """Each warpgroup has a row of taps, whose columns of an instruction begin a pixel apart, and a
+    block one row of them, or several."""
     p, machine = p.replace(pass_="wgrad"), Target.parse(target)
     template = TEMPLATES["gpu.whole_gradient"]
     likely = template.candidates(p, machine)
-    for tile in (likely[0], replace(likely[0], splits=1)):
+    kinds = {(tile.filters, tile.rows): tile for tile in reversed(likely)}
+    for tile in (*kinds.values(), replace(likely[0], splits=1)):
         declared = template.declare(p, tile)
         schedule = template.schedule(declared, tile)
         columns = p.kernel[-1] * tile.channels

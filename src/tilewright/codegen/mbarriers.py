@@ -15,6 +15,9 @@ that a warp has: the last one of a block may not be whole.
 A kernel may ask for boxes of several groups before the first is committed
 (:mod:`.early_loads`): their mbarriers wait for the arrival that commits them.
 
+Where a producer copies boxes (:mod:`.producers`), all threads of that warp wait for copies that are
+free, the first one asks for boxes, and nobody else waits for copies.
+
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.
 """
@@ -32,6 +35,8 @@ from tilewright.target.queues import LATE_TILES, TILES
 #: The queues, whose names the objects in a kernel have that keep them; copies are freed for the
 #: first alone.
 NAMES = (TILES, LATE_TILES)
+#: The queue of boxes that go the other way, which has no such object.
+STORES = "tma_store"
 #: More groups than this at once are taken for groups that nobody waits for.
 _MOST = 64
 
@@ -167,6 +172,14 @@ template <unsigned Slots, unsigned Warps, bool Whole> struct TileLoads {
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
+  }
+  __device__ __forceinline__ void produce() {
+    first = threadIdx.x % 32 == 0;
+    leading = true;
+    arriving = false;
+  }
+  __device__ __forceinline__ void consume() {
+    first = leading = false;
   }
   __device__ __forceinline__ void announce(const TensorMap* map) const {
     if (first) asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");

@@ -84,4 +84,10 @@ QUEUES = {
         )
         for name in (TILES, LATE_TILES)
     },
+    "tma_store": AsyncQueue(
+        "tma_store",
+        commit=_asm("cp.async.bulk.commit_group"),
+        wait=_asm("cp.async.bulk.wait_group.read {pending}"),
+        proxy=_PROXY,
+    ),
 }

@@ -22,7 +22,6 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
-from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
@@ -68,7 +67,7 @@ _TURNED = 1.2
 #: many sums each are few, and wait for what they read of shared memory, which many steps need.
 _NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
 #: A launch that adds parts, or one that copies, in microseconds.
-_ADDING = 0.6
+_ADDING, _COPYING = 0.6, 1.35
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.1, 0.75
@@ -326,7 +325,7 @@ class Sizes:
 
     def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
-        return math.prod(-(-e // n) for e, n in zip(self.extents, box, strict=True))
+        return math.prod([-(-e // n) for e, n in zip(self.extents, box, strict=True)])
 
     def is_less(self, box: tuple[int, ...]) -> bool:
         """Whether one of half as many rows has all that this has."""
@@ -351,6 +350,7 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
+    before = copying(problem, p)
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n, several is not None) for n in GROUPS}
@@ -399,13 +399,13 @@ def _product_tiles(
                 each = steps // splits
                 cost = time(each, tiles * splits, size=written, brought=each * a_step)
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
-                cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
+                cost += before + _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                 found[BoxProductTile.of(box, channels, stages, splits, 1, int(turned))] = cost
             for boxes_to, filters_to in [] if split else shared:
                 seen = longer * rows * slices / boxes_to
                 brought = own * (seen + channels / filters_to) * of.depth
                 cluster, each = boxes_to * filters_to, 1
-                cost = time(
+                cost = before + time(
                     own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
                 )
                 tile = functools.partial(
@@ -420,8 +420,8 @@ def _product_tiles(
                     each = _behind_one_another(number // filters_to, tiles // cluster, slots)
                 else:
                     each = -(-tiles // cluster // slots)
-                gain = _BEHIND * (each - 1) / resident
-                found[tile(boxes=each)] = cost - gain
+                if each > 1:
+                    found[tile(boxes=each)] = cost - _BEHIND * (each - 1) / resident
     return found
 
 
@@ -468,7 +468,7 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
 
 def _reads_results(p: Problem) -> bool:
     """Whether threads read what is added to each result."""
-    return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
+    return "output" in p.epilogue_shapes
 
 
 def added_bytes(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
@@ -539,9 +539,9 @@ def boxes_of(of: Sizes, rows: int, single: bool = False) -> list[tuple[int, ...]
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
         first = 0 if of.block else 1
-        if any(n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)):
+        if True in [n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)]:
             continue
-        whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
+        whole = math.prod([-(-e // n) * n for e, n in zip(extents, box, strict=True)])
         if of.block:
             short = max(1.0, _LINE / (of.block * space[-1])) - 1
             found.append((whole * (1 + _SHORT * short), -space[-1], box))
@@ -577,8 +577,7 @@ def time_of(
         alone += arithmetic(p, rows, columns, resident)
         added = _ADDED_THERE if added_there else _ADDED
         alone += rows * columns * _reads_results(p) / added
-        shapes = {shape for step in p.epilogue for _, shape in step.tensors}
-        begin += _NUMBERS * ("channel" in shapes)
+        begin += _NUMBERS * ("channel" in p.epilogue_shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
 
@@ -586,10 +585,29 @@ def time_of(
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     """Microseconds that an SM with ``resident`` blocks issues what is computed of the results of
     a tile beyond their sums: nothing of the same block overlaps it."""
-    count = sum(STEPS[step.name].instructions for step in p.epilogue)
+    count = p.epilogue_instructions
     warps = resident * rows // ROWS * LANES // WARP
     hidden = 1 + _LATENCY / warps**2
     return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
+
+
+def copying(problem: Problem, p: Convolution) -> float:
+    """Microseconds of the copy of what windows slide over, where ``p`` has other channels or other
+    pixels; of a pass whose result is an image."""
+    own = convolution_of(problem)
+    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
+        return 0
+    (read, elements), (channels, made) = _slid_over(as_brought(own)), _slid_over(p)
+    if read == channels:
+        return 0
+    return _COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
+
+
+def _slid_over(p: Convolution) -> tuple[int, int]:
+    """Channels of what windows slide over, and elements of it."""
+    channels = p.out_channels if p.pass_ == "dgrad" else p.channels
+    image = p.out_image if p.pass_ == "dgrad" else p.image
+    return channels, p.batch * channels * math.prod(image)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:

@@ -22,8 +22,8 @@ from tilewright.topi.gpu.box_products import (
     best_of,
     boxes_of,
     channels_of,
+    copying,
     is_sooner,
-    least_time,
     resident_blocks,
     suited,
 )
@@ -74,11 +74,6 @@ def suits_whole(problem: Problem) -> bool:
     return is_sooner(_tiles(problem), problem)
 
 
-def best_whole(problem: Problem) -> float:
-    """Microseconds that the best of these and of plain boxes is predicted to take."""
-    return min([*_tiles(problem).values(), least_time(problem)])
-
-
 @functools.lru_cache(maxsize=64)
 def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take. A block computes as many boxes as there are for
@@ -89,7 +84,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[-1] > 1):
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
-    memory = _MEMORY * problem.bytes / MEMORY
+    memory, before = _MEMORY * problem.bytes / MEMORY, copying(problem, p)
     for groups, channels in product(GROUPS, channels_of(problem, p)):
         rows, filters = ROWS * groups, steps * channels * of.depth
         staged, columns = (
@@ -130,7 +125,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                     turns * (_ADDED * busy + _ADDED_ONCE) * added / _STORED,
                     _READ * turns * busy * read / _STORED,
                 )  # fmt: skip
-                cost = _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+                cost = before + _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
                 if stages < 3:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT

@@ -27,6 +27,7 @@ from tilewright.topi.declare import (
     relaid,
 )
 from tilewright.topi.nn.box_copies import (
+    MOST_COLUMNS,
     ROW,
     Boxed,
     Phases,
@@ -39,6 +40,7 @@ from tilewright.topi.nn.box_copies import (
     in_boxes,
     is_in_halves,
     is_phased,
+    is_turned,
     laid,
     of_a_group,
     parted,
@@ -135,13 +137,14 @@ class BoxDeclaration(Declaration):
         """Dimensions of an image, also where the first has one row."""
         return len(self.sum.shape) - 2 - (self.phased is not None)
 
-    def reach(self, box: tuple[int, ...]) -> tuple[int, ...]:
-        """Images, and extents in them, of what a box of results sees through all taps."""
+    def reach(self, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
+        """Images, and extents in them, of what a box of results sees through all taps, or of dy
+        through so many ``rows`` of them."""
         if not isinstance(self.problem, Convolution):
             return box
         p = in_boxes(self.problem)
         assert p is not None
-        return reach(p, box)
+        return reach(p, box, rows)
 
 
 def declare_boxes(
@@ -428,7 +431,7 @@ def _phases(
     phase sees anything the others are zeros that nothing is summed for."""
     q, grad, filter = b.problem, b.first, b.second
     batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
-    turned, cut = not b.copies, all_phases(p)
+    turned, cut = is_turned(p), all_phases(p)
     number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
@@ -586,9 +589,13 @@ def _filter(p: Convolution, image: Any, grad: Any, batch: Any, whole: bool) -> B
 
 
 def of_row(p: Convolution) -> int:
-    """Channels of a row of shared memory, where a gradient by the filter reads whole boxes."""
-    w = widths(p.dtype)
-    return w.step(w.filled(p.channels // p.groups))
+    """Channels of a row of shared memory, where a gradient by the filter reads whole boxes: as many
+    as an instruction has columns for, of each tap of a row."""
+    w, wide = widths(p.dtype), p.kernel[-1]
+    row = w.step(w.filled(p.channels // p.groups))
+    while row > w.deep and row * wide > MOST_COLUMNS:
+        row //= 2
+    return row
 
 
 def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
