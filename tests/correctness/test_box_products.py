@@ -97,21 +97,57 @@ _ADDED = [
 
 
 @pytest.mark.parametrize("p", _ADDED, ids=str)
+@pytest.mark.parametrize(
+    ("name", "boxes"), [("gpu.whole_boxes", 2), ("gpu.box_products", 2), ("gpu.box_products", 1)]
+)
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_is_added_is_brought_in_boxes(target: str, p: Conv | Gemm) -> None:
-    template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
+def test_what_is_added_is_brought_in_boxes(
+    target: str, name: str, boxes: int, p: Conv | Gemm
+) -> None:
+    """A box ahead, or while its own is multiplied and others are brought."""
+    template, machine = TEMPLATES[name], Target.parse(target)
     row = 128 if p.dtype == "int8" else 64
     tile = next(t for t in template.candidates(p, machine) if t.channels % row == 0)
-    tile = replace(tile, boxes=2, stages=2)
+    late = name == "gpu.box_products"
+    tile = replace(tile, boxes=boxes, stages=3 if late else 2, added=int(late))
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
-    assert re.search(r"instruction\('tma_load\w*', Residual[^\n]* residual\[", kernel.ir)
+    text = kernel.ir
+    brought = re.search(r"instruction\('(tma_load\w*)', Residual[^\n]* residual\[", text)
+    assert brought is not None
+    assert brought[1].endswith("_late") is late
+    # It is awaited once, behind the products.
+    waits = [m.start() for m in re.finditer(r"queue\('tma_late', 'wait', 0\)", text)]
+    assert len(waits) == late
+    assert all(w > text.rindex("instruction('wgmma") for w in waits)
     if p.is_quantized:
         check(kernel, p)
     else:
         exact = multiplied if isinstance(p, Gemm) else convolution
         error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=exact)
         assert error < TOLERANCE[p.dtype], tile
+
+
+_SEVERAL = [
+    Gemm(m=70, n=40, k=72, batch=3, transpose_b=True, dtype="float16", epilogue="bias"),
+    Gemm(m=196, n=80, k=240, batch=2, transpose_b=True, dtype="float16", epilogue="bias+residual"),
+    Gemm(m=130, n=72, k=136, batch=2, dtype="bfloat16", epilogue="residual+relu"),
+    Gemm(m=40, n=128, k=64, batch=3, dtype="float16", pass_="dgrad", transpose_b=True),
+    Gemm(m=66, n=64, k=40, batch=2, dtype="float32", precision="tf32", transpose_b=True),
+]
+
+
+@pytest.mark.parametrize("p", _SEVERAL, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_of_several_products_has_boxes_of_its_own(target: str, p: Gemm) -> None:
+    template, machine = TEMPLATES["gpu.box_products"], Target.parse(target)
+    tiles = template.candidates(p, machine)
+    assert all(t.images == t.filters_to == 1 and not t.turned for t in tiles)
+    for tile in (tiles[0], replace(tiles[-1], boxes=2, boxes_to=1)):
+        declared = template.declare(p, tile)
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=multiplied)
+        assert error < (1e-3 if p.precision == "tf32" else TOLERANCE[p.dtype]), tile
 
 
 @pytest.mark.parametrize("pass_", ["forward", "dgrad"])

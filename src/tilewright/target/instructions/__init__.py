@@ -143,7 +143,7 @@ _WGMMA = (
     r"wgmma_m64n(\d+)k(?:8|16|32)_(b?f16|tf32|e4m3|e5m2|s8|u8_s8)((?:_[rki][kj])?)((?:_s\d+_\d+)?)"
 )
 _TMA_STORE = r"tma_store_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)"
-_TMA_LOAD = r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)((?:_c\d)?)"
+_TMA_LOAD = r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)((?:_c\d)?)(_late|)"
 
 
 def instruction_named(name: str) -> Instruction | None:

@@ -16,6 +16,7 @@ from itertools import product
 from operator import itemgetter
 from typing import TypeVar
 
+from tilewright.ir.dtype import dtype
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
@@ -36,7 +37,7 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
-from tilewright.topi.nn.box_matmul import as_convolution
+from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED
@@ -61,8 +62,10 @@ _COLUMNS = 16
 #: of them, to store results.
 _TURNED = 1.2
 #: What a block waits besides for the numbers of its channels, before its first step, in
-#: microseconds; and to how many results an SM adds what its threads read in one.
-_NUMBERS, _ADDED = 1.4, 6_900
+#: microseconds; to how many results an SM adds in one what its threads read, and what TMA has
+#: brought; and the most channels of a tile, and steps, of which it brings that: warps that have
+#: many sums each are few, and wait for what they read of shared memory, which many steps need.
+_NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
 #: A launch that adds parts, or one that copies, in microseconds.
 _ADDING, _COPYING = 0.6, 1.35
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
@@ -160,15 +163,22 @@ def suited(problem: Problem) -> Convolution | None:
     return None if chunk == 8 and p.channels * math.prod(p.kernel) <= ROW else found
 
 
+def each_image(problem: Problem) -> Convolution | None:
+    """The convolution of images with a filter each that several products of matrices are."""
+    if not isinstance(problem, Gemm) or problem.batch == 1 or are_apart(problem):
+        return None
+    return as_convolutions(problem) if suited(problem.replace(batch=1)) is not None else None
+
+
 def suits(problem: Problem) -> bool:
     """Whether it is a convolution in 16 or 8 bits or TF32, dense or in groups, whose images TMA can
-    bring, or copies of them: channels last. Or a product of matrices that is one."""
+    bring, or copies of them: channels last. Or one product of matrices that is one."""
     return suited(problem) is not None
 
 
 def suits_products(problem: Problem) -> bool:
     """Whether rows of the product are pixels, and an SM has room for some tile."""
-    p = suited(problem)
+    p = suited(problem) or each_image(problem)
     return p is not None and p.pass_ != "wgrad" and bool(_product_tiles(problem, split=False))
 
 
@@ -329,7 +339,8 @@ def _product_tiles(
     problem: Problem, *, split: bool, windows: bool = False
 ) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take."""
-    p = suited(problem)
+    several = each_image(problem)
+    p = several or suited(problem)
     assert p is not None
     of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
     longer: float = 1
@@ -342,7 +353,7 @@ def _product_tiles(
     before = copying(problem, p)
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
-    boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
+    boxes = {n: boxes_of(of, ROWS * n, several is not None) for n in GROUPS}
     alike = computes_numbers(p)
     last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
     shapes = [
@@ -356,21 +367,24 @@ def _product_tiles(
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
         shapes += _turned(p, of.extents, split)
     own, written = of.mean * of.parts, of.written
-    for rows, channels, box, turned in shapes:
+    for (rows, channels, box, turned), late in product(shapes, (False, True)):
+        there, read = added_bytes(problem, rows, channels) if late else (0, 0)
+        if late and (split or not there or read or channels > _MOST_ADDED or steps > _SOON):
+            continue
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
         tiles = number * -(-wide // channels)
         into = _parts(steps, tiles) if split else []
         if split and not into:
             continue
         sides = (channels, rows) if turned else (rows, channels)
-        staged = 0 if split else of.staged(problem, rows, channels)
+        staged = 0 if split else of.staged(problem, rows, channels) + there
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
         stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
             parts = of_a_group(p)[1] // channels if slices == 1 else 1
-        many = last and tiles * of.phases >= MACHINE.sms
+        many = last and several is None and tiles * of.phases >= MACHINE.sms
         shared = list(clusters(parts, number)) if many else [(1, 1)]
         for stages in STAGES:
             memory = stages * a_step + BARRIERS + staged
@@ -379,7 +393,7 @@ def _product_tiles(
                 continue
             time = functools.partial(
                 time_of, problem, *sides, of.depth, stages=stages, resident=resident,
-                slices=slices, brought_rows=blocks,
+                slices=slices, brought_rows=blocks, added_there=late,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -396,7 +410,7 @@ def _product_tiles(
                 )
                 tile = functools.partial(
                     BoxProductTile.of, box, channels, stages, turned=int(turned),
-                    boxes_to=boxes_to, filters_to=filters_to,
+                    boxes_to=boxes_to, filters_to=filters_to, added=int(late),
                 )  # fmt: skip
                 found[tile()] = cost
                 if stages < _AHEAD or of.phases > 1:
@@ -457,6 +471,19 @@ def _reads_results(p: Problem) -> bool:
     return "output" in p.epilogue_shapes
 
 
+def added_bytes(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
+    """Bytes of what is added to the results of a box: that TMA brings, and that threads read."""
+    names = {name for x in problem.epilogue for name, shape in x.tensors if shape == "output"}
+    brought = read = 0
+    for shape, kind in (problem.inputs()[name] for name in names):
+        w, size = widths(kind), rows * channels * dtype(kind).bytes
+        if shape[-1] % w.chunk == 0 and channels % w.row == 0:
+            brought += size
+        else:
+            read += size
+    return brought, read
+
+
 def computes_numbers(p: Problem) -> bool:
     """Whether an epilogue computes numbers of channels, of which others are read as they are."""
     return any(len(step.tensors) > 2 for step in p.epilogue)
@@ -496,9 +523,10 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
-    """Boxes of powers of two with that many results: the two with the least beyond the images, but
-    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
+def boxes_of(of: Sizes, rows: int, single: bool = False) -> list[tuple[int, ...]]:
+    """Boxes of powers of two with that many results, of a ``single`` image or of several: the two
+    with the least beyond the images, but those of which one of half as many rows has all. Of
+    channels in blocks what is short of lines of
     memory counts too, and of equals the widest are taken."""
     found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
@@ -506,6 +534,8 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
         if math.prod(space) > rows:
             continue
         box = (rows // math.prod(space), *space)
+        if single and box[0] > 1:
+            continue
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
         first = 0 if of.block else 1
@@ -523,12 +553,13 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
-    cluster: int = 1,
+    cluster: int = 1, added_there: bool = False,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
-    part of the columns; an SM holds ``resident`` blocks."""
+    part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
+    memory where it is ``added_there``."""
     r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
@@ -544,7 +575,8 @@ def time_of(
     begin = r.begin + steps * r.wait / (stages - 1) + r.alone * stores * (resident == 1)
     if p.epilogue:
         alone += arithmetic(p, rows, columns, resident)
-        alone += rows * columns * _reads_results(p) / _ADDED
+        added = _ADDED_THERE if added_there else _ADDED
+        alone += rows * columns * _reads_results(p) / added
         begin += _NUMBERS * ("channel" in p.epilogue_shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)

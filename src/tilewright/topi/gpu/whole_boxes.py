@@ -11,13 +11,13 @@ import functools
 import math
 from itertools import product
 
-from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
     GROUPS,
     Sizes,
+    added_bytes,
     arithmetic,
     best_of,
     boxes_of,
@@ -28,7 +28,7 @@ from tilewright.topi.gpu.box_products import (
     suited,
 )
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
-from tilewright.topi.nn.box_copies import is_in_halves, sliced, widths
+from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
@@ -91,7 +91,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
             of.staged(problem, rows, channels),
             columns_of(channels // slices, p.dtype),
         )
-        added, read = _added(problem, rows, channels)
+        added, read = added_bytes(problem, rows, channels)
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
         instructions = groups * (channels // columns) * steps * (of.depth // 32)
         products = instructions * cycles / MACHINE.clock
@@ -132,19 +132,6 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 beside = _BESIDE + _LARGE * max(0, rows - 128) + _VOLUMES * (len(of.extents) > 3)
                 found[BoxProductTile.of(box, channels, stages, boxes=each)] = beside * cost
     return found
-
-
-def _added(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
-    """Bytes of what is added to the results of a box: that TMA brings, and that threads read."""
-    names = {name for x in problem.epilogue for name, shape in x.tensors if shape == "output"}
-    brought = read = 0
-    for shape, kind in (problem.inputs()[name] for name in names):
-        w, size = widths(kind), rows * channels * dtype(kind).bytes
-        if shape[-1] % w.chunk == 0 and channels % w.row == 0:
-            brought += size
-        else:
-            read += size
-    return brought, read
 
 
 def _boxes(of: Sizes, groups: int) -> list[tuple[int, ...]]:

@@ -328,18 +328,19 @@ def declared_with_epilogue(
 
 
 def sums_of(
-    p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False
-) -> BoxSums:
+    p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False,
+    each: bool = False,
+) -> BoxSums:  # fmt: skip
     """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
-    of the problem's."""
+    of the problem's, behind that of the image where there is a filter for ``each``."""
     if p.pass_ == "wgrad":
         return _filter(p, first, second, batch, whole)
-    return _images(p, first, second, batch, whole, staged=staged)
+    return _images(p, first, second, batch, whole, staged=staged, each=each)
 
 
 def _images(
     p: Convolution, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False,
-    staged: bool = False,
+    staged: bool = False, each: bool = False,
 ) -> BoxSums:  # fmt: skip
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
@@ -357,21 +358,24 @@ def _images(
 
     # A filter may be copied with channels last, whatever the image.
     block = p.block if p.block and len(filter.shape) == p.rank + 3 else 0
+    number = batch if each else None
     place = p.filter_place if block == p.block else p.replace(layout="NHWC").filter_place
 
-    def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
+    def tap(f: Any, c: Any, at: Sequence[Any], *own: Any) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
-        read = filter[place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])]
+        found = place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])
+        read = filter[(*own, *found)]
         return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
 
     right = Taps(
-        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, block=block
+        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, number=number,
+        block=block,
     )  # fmt: skip
 
     def element(*at: Any) -> Any:
         *result, f = at
         value = seen(f, result, taps, left_c).astype(p.accumulate)
-        other = right(f, taps, right_c).astype(p.accumulate)
+        other = right(f, taps, right_c, *result[: int(each)]).astype(p.accumulate)
         return te.sum(value * other, axis=[*part, *taps, rc])
 
     total = te.compute((*results, wide), element, name="Sums")

@@ -37,7 +37,8 @@ class BoxProductTile:
     A cluster is ``boxes_to`` blocks with the same box and other channels, or ``filters_to`` with
     the same channels and other boxes: what they share is copied to all at once. Where some
     are ``staged``, a warp of its own copies boxes, and each of the others stores results of so many
-    channels at once, or of so many pixels if it is turned; or TMA ``stores`` them."""
+    channels at once, or of so many pixels if it is turned; or TMA ``stores`` them. TMA also brings
+    what is ``added`` to results, while they are multiplied; else threads read it behind that."""
 
     images: int = 2
     rows: int = 8
@@ -52,17 +53,19 @@ class BoxProductTile:
     planes: int = later(0)
     staged: int = later(0)
     stores: int = later(0)
+    added: int = later(0)
 
     @staticmethod
     def of(
         box: tuple[int, ...], channels: int, stages: int, splits: int = 1, boxes: int = 1,
         turned: int = 0, boxes_to: int = 1, filters_to: int = 1, staged: int = 0, stores: int = 0,
+        added: int = 0,
     ) -> BoxProductTile:  # fmt: skip
         """The tile of a :attr:`box`."""
         planes = box[1] if len(box) > 3 else 0
         return BoxProductTile(
             box[0], box[-2], box[-1], channels, stages, splits, boxes, turned, boxes_to,
-            filters_to, planes, staged, stores,
+            filters_to, planes, staged, stores, added,
         )  # fmt: skip
 
     @property
