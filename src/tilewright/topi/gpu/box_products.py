@@ -29,6 +29,7 @@ from tilewright.topi.nn.box_copies import (
     all_phases,
     as_brought,
     copies_filter,
+    half_step,
     in_boxes,
     is_in_halves,
     is_phased,
@@ -272,7 +273,8 @@ class Sizes:
     """What tiles of a problem are made for: images of results and extents in them, and how far
     those of neighbours are apart; taps, and those that a result has in the mean of the phases;
     phases of results, bytes of a step and steps of a tap; the widths of what is stored, and bytes
-    of it; and where channels lie in blocks, bytes of one."""
+    of it; where channels lie in blocks, bytes of one; and how many products a step sums of each two
+    numbers that it brings."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -284,6 +286,7 @@ class Sizes:
     made: Widths
     stored: int
     block: int = 0
+    terms: float = 1.0
 
     @property
     def written(self) -> int:
@@ -304,15 +307,14 @@ class Sizes:
             taps = math.prod(c.taps for c in cut)
             mean = math.prod(sum(n for _, n in c.seen) for c in cut) / number
         own, made = widths(p.dtype), widths(result)
-        deep, products = of_a_group(p)[0], 1
+        deep = of_a_group(p)[0]
+        step, terms = own.step(own.filled(deep)), 1.0
         if is_in_halves(p):
-            deep, products = deep // 2, 3
-        deep = own.filled(deep)
-        step = own.step(deep)
-        parts = products * deep // step
+            step, terms = 2 * half_step(deep), 1.5
+        parts = own.filled(deep) // step if terms == 1 else deep // step
         return Sizes(
             extents, (1, *w.stride), taps, mean, number, step * 16 // own.chunk, parts, made,
-            16 // made.chunk, p.block * 16 // own.chunk,
+            16 // made.chunk, p.block * 16 // own.chunk, terms,
         )  # fmt: skip
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
@@ -392,7 +394,7 @@ def _product_tiles(
             if not resident:
                 continue
             time = functools.partial(
-                time_of, problem, *sides, of.depth, stages=stages, resident=resident,
+                time_of, problem, *sides, of.depth * of.terms, stages=stages, resident=resident,
                 slices=slices, brought_rows=blocks, added_there=late,
             )  # fmt: skip
             for splits in into:
@@ -551,7 +553,7 @@ def boxes_of(of: Sizes, rows: int, single: bool = False) -> list[tuple[int, ...]
 
 
 def time_of(
-    p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
+    p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
     cluster: int = 1, added_there: bool = False,
 ) -> float:  # fmt: skip

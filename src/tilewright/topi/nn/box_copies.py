@@ -255,6 +255,13 @@ def is_in_halves(p: Convolution) -> bool:
     return p.dtype == "float32" and p.precision == "tf32x3"
 
 
+def half_step(halves: int) -> int:
+    """How many channels of ``halves``, both of each, a step has: with those of a row of shared
+    memory, or part of it."""
+    w = widths("float32")
+    return w.row // 2 if halves % w.row == 0 else w.deep
+
+
 def by_pixels(p: Kind) -> Kind:
     """A problem whose results see the pixel in their own place alone, as one of images of a pixel
     each, so that a tile may have any number of those that lie side by side; where channels lie in
@@ -286,7 +293,7 @@ def as_brought(p: Convolution) -> Convolution:
 def in_boxes(p: Convolution) -> Convolution | None:
     """The convolution that takes the place of a problem, often itself; None where there is none.
 
-    In halves it has twice the channels of a tap, those of either half beside one another.
+    In halves it has twice the channels of a tap, the two halves of a step's beside one another.
     """
     p = by_pixels(as_brought(p))
     if p.block:
@@ -419,16 +426,18 @@ def _whole_lines(p: Convolution, made: Convolution, image: Any, batch: Any) -> T
 
 
 def _in_halves(made: Convolution, b: Boxed, batch: Any) -> Boxed:
-    """The halves of operands as channels of a group: of the image the smaller ones first, of the
-    filter last."""
+    """The halves of operands as channels of a group, step by step: of the image the smaller ones
+    of a step first, of the filter last."""
     own, half = of_a_group(b.problem)[0], of_a_group(made)[0] // 2
+    step = half_step(2 * half)
 
     def halved(c: Any, read: Callable[[Any], Any], second: bool) -> Any:
-        value = te.if_then_else(c % half < own, read(c % half), te.const(0, "float32"))
+        k = c // (2 * step) * step + c % step
+        value = te.if_then_else(k < own, read(k), te.const(0, "float32"))
         large = te.round_tf32(value)
         small = te.round_tf32(value - large)
         first, last = (large, small) if second else (small, large)
-        return te.if_then_else(c < half, first, last)
+        return te.if_then_else(c % (2 * step) < step, first, last)
 
     images, w = Images(made.layout), Convolved(made)
 
