@@ -155,7 +155,7 @@ def suited(problem: Problem) -> Convolution | None:
     if is_phased(p) and (set(p.dilation) != {1} or p.epilogue):
         return None
     found = None if sees_nothing(p) else in_boxes(p)
-    if found is None or p.pass_ != "forward" or found.channels == p.channels:
+    if found is None or p.pass_ != "forward" or found.channels == p.channels or found.groups > 1:
         return found
     # What threads load themselves is sooner there than a copy, where all is one step of 16 bits.
     return None if chunk == 8 and p.channels * math.prod(p.kernel) <= ROW else found
@@ -565,7 +565,7 @@ def copying(problem: Problem, p: Convolution) -> float:
     """Microseconds of the copy of what windows slide over, where ``p`` has other channels or other
     pixels; of a pass whose result is an image."""
     own = convolution_of(problem)
-    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
+    if own is None or own.pass_ == "wgrad" or p.groups > 1 or is_in_halves(p):
         return 0
     (read, elements), (channels, made) = _slid_over(as_brought(own)), _slid_over(p)
     if read == channels:
