@@ -82,6 +82,8 @@ _ROWS = 0.6
 #: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
 _LINE, _SHORT = 128, 0.1
+#: By what part a step is slower whose rows all lie in one line of memory more.
+_CROSSED = 0.5
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -341,6 +343,8 @@ def _product_tiles(
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
     before = copying(problem, p)
+    size = 16 // widths(p.dtype).chunk
+    crossed = 1 if of.block else crossing(_slid_over(p)[0] * size, of.depth * slices)
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
@@ -380,7 +384,7 @@ def _product_tiles(
                 continue
             time = functools.partial(
                 time_of, problem, *sides, of.depth, stages=stages, resident=resident,
-                slices=slices, brought_rows=blocks,
+                slices=slices, brought_rows=blocks, crossing=crossed,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -524,18 +528,19 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
 def time_of(
     p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
-    cluster: int = 1,
+    cluster: int = 1, crossing: float = 1,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
-    part of the columns; an SM holds ``resident`` blocks."""
+    part of the columns; an SM holds ``resident`` blocks. A row that is brought lies in ``crossing``
+    lines of memory, in the mean."""
     r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
     stores = rows * columns * size / r.stored
-    multiplied = rows * columns * step / rate
+    multiplied = rows * columns * step / rate * (1 + _CROSSED * (crossing - 1))
     if brought_rows:
         multiplied = max(multiplied, brought_rows / (_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
@@ -550,6 +555,17 @@ def time_of(
         begin += _NUMBERS * ("channel" in shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
+
+
+def crossing(pixel: int, row: int) -> float:
+    """In how many lines of memory rows of as many bytes lie, in the mean, of pixels of as many; of
+    rows that are as long as a line, or divide it.
+
+    >>> crossing(512, 128), crossing(192, 64), crossing(192, 128), crossing(432, 128)
+    (1.0, 1.0, 1.5, 1.875)
+    """
+    offsets = [k * pixel % _LINE for k in range(_LINE // 16)]
+    return sum((at + row - 1) // _LINE + 1 for at in offsets) / len(offsets)
 
 
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
