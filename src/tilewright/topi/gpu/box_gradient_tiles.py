@@ -12,6 +12,7 @@ from itertools import product
 
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
     CHANNELS,
@@ -20,7 +21,6 @@ from tilewright.topi.gpu.box_products import (
     best_of,
     clusters,
     convolution_of,
-    crossing,
     resident_blocks,
     suited,
     time_of,

@@ -22,22 +22,22 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
 from tilewright.topi.epilogue import STEPS
+from tilewright.topi.gpu.box_lines import LINE, copying, crossing, slid_over
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
-    all_phases,
     as_brought,
     copies_filter,
     in_boxes,
     is_in_halves,
-    is_phased,
     is_turned,
     of_a_group,
     sliced,
     widths,
 )
 from tilewright.topi.nn.box_matmul import as_convolution
+from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED
@@ -64,8 +64,8 @@ _TURNED = 1.2
 #: What a block waits besides for the numbers of its channels, before its first step, in
 #: microseconds; and to how many results an SM adds what its threads read in one.
 _NUMBERS, _ADDED = 1.4, 6_900
-#: A launch that adds parts, or one that copies, in microseconds.
-_ADDING, _COPYING = 0.6, 1.35
+#: A launch that adds parts, in microseconds.
+_ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.1, 0.75
@@ -79,9 +79,9 @@ _UNEVEN = 1.34
 _SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
 _ROWS = 0.6
-#: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
+#: By what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
-_LINE, _SHORT = 128, 0.1
+_SHORT = 0.1
 #: By what part a step is slower whose rows all lie in one line of memory more.
 _CROSSED = 0.5
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
@@ -342,9 +342,9 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
-    before = copying(problem, p)
+    before = copying(convolution_of(problem), p)
     size = 16 // widths(p.dtype).chunk
-    crossed = 1 if of.block else crossing(_slid_over(p)[0] * size, of.depth * slices)
+    crossed = 1 if of.block else crossing(slid_over(p)[0] * size, of.depth * slices)
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
@@ -518,7 +518,7 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
             continue
         whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
         if of.block:
-            short = max(1.0, _LINE / (of.block * space[-1])) - 1
+            short = max(1.0, LINE / (of.block * space[-1])) - 1
             found.append((whole * (1 + _SHORT * short), -space[-1], box))
         else:
             found.append((whole, math.log2(max(space) / min(space)), box))
@@ -557,17 +557,6 @@ def time_of(
     return float(found) * (_SLICED if slices > 1 else 1)
 
 
-def crossing(pixel: int, row: int) -> float:
-    """In how many lines of memory rows of as many bytes lie, in the mean, of pixels of as many; of
-    rows that are as long as a line, or divide it.
-
-    >>> crossing(512, 128), crossing(192, 64), crossing(192, 128), crossing(432, 128)
-    (1.0, 1.0, 1.5, 1.875)
-    """
-    offsets = [k * pixel % _LINE for k in range(_LINE // 16)]
-    return sum((at + row - 1) // _LINE + 1 for at in offsets) / len(offsets)
-
-
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     """Microseconds that an SM with ``resident`` blocks issues what is computed of the results of
     a tile beyond their sums: nothing of the same block overlaps it."""
@@ -575,25 +564,6 @@ def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     warps = resident * rows // ROWS * LANES // WARP
     hidden = 1 + _LATENCY / warps**2
     return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
-
-
-def copying(problem: Problem, p: Convolution) -> float:
-    """Microseconds of the copy of what windows slide over, where ``p`` has other channels or other
-    pixels; of a pass whose result is an image."""
-    own = convolution_of(problem)
-    if own is None or own.pass_ == "wgrad" or p.groups > 1 or is_in_halves(p):
-        return 0
-    (read, elements), (channels, made) = _slid_over(as_brought(own)), _slid_over(p)
-    if read == channels:
-        return 0
-    return _COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
-
-
-def _slid_over(p: Convolution) -> tuple[int, int]:
-    """Channels of what windows slide over, and elements of it."""
-    channels = p.out_channels if p.pass_ == "dgrad" else p.channels
-    image = p.out_image if p.pass_ == "dgrad" else p.image
-    return channels, p.batch * channels * math.prod(image)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:

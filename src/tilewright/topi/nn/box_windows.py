@@ -30,8 +30,6 @@ from tilewright.topi.nn.box_copies import (
     MOST_COLUMNS,
     ROW,
     Boxed,
-    Phases,
-    all_phases,
     as_brought,
     boxed,
     by_pixels,
@@ -39,16 +37,14 @@ from tilewright.topi.nn.box_copies import (
     filter_last,
     in_boxes,
     is_in_halves,
-    is_phased,
     is_turned,
     laid,
     of_a_group,
-    parted,
     sliced,
-    tap_of_phase,
     widths,
 )
 from tilewright.topi.nn.box_factors import WHOLE, Added, Taps, Windows, reach, up, window_of
+from tilewright.topi.nn.box_phases import Phases, all_phases, is_phased, parted, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
