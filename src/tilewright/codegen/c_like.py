@@ -20,6 +20,7 @@ from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_instruction import InstructionPrinter
 from tilewright.codegen.c_like_text import code
 from tilewright.codegen.mbarriers import slots, warps
+from tilewright.codegen.producers import axis_of, block_of, consumed, lane_of, produced
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
@@ -95,7 +96,8 @@ class CLikePrinter(InstructionPrinter):
         # Products of warpgroups take as many registers as their schedule meant them to.
         grid = grid_size(func) if max(groups, default=1) <= self.warp_size else None
         cluster = cluster_of(func.body) if self.maps else 1
-        launch = Launch(block, grid, space.total, cluster)
+        divided = block if func.producer and d.kind == "cuda" else None
+        launch = Launch(block_of(divided) if divided else block, grid, space.total, cluster)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         if not self.maps:
@@ -105,7 +107,10 @@ class CLikePrinter(InstructionPrinter):
             self.analyzer.bind(axis.var, ops.const(0), axis.extent)
             if uses(func.body, {axis.var}):
                 name = self.names.fresh(axis.var.name)
-                self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag, uniform)};")
+                text = d.axis(axis.tag, uniform)
+                if divided and axis.tag.startswith("threadIdx"):
+                    text = axis_of(axis.tag, divided)
+                self.line(f"{d.variable(axis.var.dtype, name)} = {text};")
                 self.variables[axis.var] = code(name)
         self._shared(func, space)
         if self.maps:
@@ -114,7 +119,10 @@ class CLikePrinter(InstructionPrinter):
             for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps, cluster):
                 self.line(line)
             self._begin(func)  # what lies in the block's memory does not wait for other kernels
-        self.stmt(func.body)
+        if divided:
+            self._divided(func, math.prod(divided))
+        else:
+            self.stmt(func.body)
         for line in d.end_loads() if cluster > 1 else ():
             self.line(line)
         self.indent = 0
@@ -122,6 +130,37 @@ class CLikePrinter(InstructionPrinter):
         shared = self._dynamic_shared
         asked = shared + (d.shared_asked(launch) - space.total if maps else 0)
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
+
+    def _divided(self, func: Func, threads: int) -> None:
+        """The body, where some warps are not those of the program: the producer's part of it, if
+        there are boxes to copy, and that of the first ``threads``."""
+        d = self.dialect
+        with d.consumers(threads):
+            if not self.maps:
+                self._block(f"if ({d.is_consumer(threads)})", func.body)
+                self.line("}")
+                return
+            self.line(f"if ({d.is_consumer(threads)}) {{")
+            self.indent += 1
+            self.line(d.divide_loads(producer=False))
+            self.names.push()
+            self.stmt(consumed(func))
+            self.names.pop()
+            self.indent -= 1
+        self.line("} else {")
+        self.indent += 1
+        self.line(d.divide_loads(producer=True))
+        self.names.push()
+        for axis in func.launch:
+            if axis.tag.startswith("threadIdx"):
+                name = self.names.fresh(axis.var.name)
+                index = lane_of(axis.tag)
+                self.line(f"{d.variable(axis.var.dtype, name)} = {index};")
+                self.variables[axis.var] = code(name)
+        self.stmt(produced(func))
+        self.names.pop()
+        self.indent -= 1
+        self.line("}")
 
     def _begin(self, func: Func) -> None:
         known: dict[str, int] = {}

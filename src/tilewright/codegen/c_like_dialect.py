@@ -12,7 +12,8 @@ says how many. Both are 1 here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -436,6 +437,19 @@ class Dialect:
     def end_loads(self) -> Iterable[str]:
         """What a kernel does last where blocks of a cluster shared boxes."""
         raise NotImplementedError
+
+    def divide_loads(self, producer: bool) -> str:
+        """The first statement of the part of a ``producer``, or of the others."""
+        raise NotImplementedError
+
+    def is_consumer(self, threads: int) -> str:
+        """Whether a thread is of the first ones of a block, as a condition of whole warps."""
+        raise NotImplementedError
+
+    @contextmanager
+    def consumers(self, threads: int) -> Iterator[None]:
+        """Barriers within are of the first ``threads`` of a block alone."""
+        yield
 
     def free_copies(self) -> str:
         """The statement of a warp that has done with copies, without a barrier of the block."""

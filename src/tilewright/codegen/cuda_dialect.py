@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 from tilewright.codegen.c_like_dialect import Dialect, Launch
@@ -76,6 +77,7 @@ class CudaDialect(CudaVectors):
     ) -> None:
         super().__init__()
         self.arch = arch
+        self.among = 0  # threads that are in a barrier, where these are not all of a block
         self.aligned = aligned
         self.wide_params = False  # whether the text relies on that alignment
         self.less = registers.less
@@ -221,6 +223,8 @@ class CudaDialect(CudaVectors):
         return f'asm volatile("prefetch.global.L2 [%0];" :: "l"({pointer}))'
 
     def barrier(self, scope: str) -> Iterable[str]:
+        if self.among and scope != "warp":
+            return (f'asm volatile("bar.sync 1, {self.among};" ::: "memory");',)
         return ("__syncwarp();" if scope == "warp" else "__syncthreads();",)
 
     def shared_pool(self, name: str, align: int = 16) -> str:
@@ -270,6 +274,18 @@ class CudaDialect(CudaVectors):
 
     def end_loads(self) -> Iterable[str]:
         return (f"{NAME}.meet();",)
+
+    def divide_loads(self, producer: bool) -> str:
+        return f"{NAME}.{'produce' if producer else 'consume'}();"
+
+    def is_consumer(self, threads: int) -> str:
+        return f"__shfl_sync(0xffffffffu, (int)threadIdx.x, 0) < {threads}"
+
+    @contextmanager
+    def consumers(self, threads: int) -> Iterator[None]:
+        self.among = threads
+        yield
+        self.among = 0
 
     def free_copies(self) -> str:
         return f"{NAME}.free();"

@@ -12,6 +12,9 @@ Its whole warp waits with it: where threads of one warp may come to differ, the 
 product of a warpgroup wait for the one before. So waiting is decided by a vote, too, of the threads
 that a warp has: the last one of a block may not be whole.
 
+Where a producer copies boxes (:mod:`.producers`), all threads of that warp wait for copies that are
+free, the first one asks for boxes, and nobody else waits for copies.
+
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.
 """
@@ -27,6 +30,8 @@ from tilewright.lower.async_.split_barriers import WARP, block_threads
 
 #: The name of the queue, and of the object in a kernel that keeps it.
 NAME = "tma"
+#: The queue of boxes that go the other way, which has no such object.
+STORES = "tma_store"
 #: More groups than this at once are taken for groups that nobody waits for.
 _MOST = 64
 
@@ -153,6 +158,14 @@ template <unsigned Slots, unsigned Warps, bool Whole> struct TileLoads {
       asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
     }
     __syncthreads();
+  }
+  __device__ __forceinline__ void produce() {
+    first = threadIdx.x % 32 == 0;
+    leading = true;
+    arriving = false;
+  }
+  __device__ __forceinline__ void consume() {
+    first = leading = false;
   }
   __device__ __forceinline__ void announce(const TensorMap* map) const {
     if (first) asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");

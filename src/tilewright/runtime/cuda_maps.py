@@ -88,7 +88,7 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
         )
     order, extents = made.box.dimensions[::-1], made.box.extents[::-1]
     steps = made.box.steps[::-1] or (1,) * len(order)
-    counts = made.box.counts[::-1]
+    counts, digits = made.box.counts[::-1], made.box.places[::-1]
     for last, count in zip(order, counts, strict=True):
         for d in range(last - count + 1, last):
             if strides[d] != strides[d + 1] * shape[d + 1]:
@@ -100,10 +100,13 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
     return Tiled(
         _TYPES[str(buffer.dtype)],
         tuple(
-            prod(shape[last - count + 1 : last + 1])
-            for last, count in zip(order, counts, strict=True)
+            most or prod(shape[last - count + 1 : last + 1]) // step
+            for last, count, (step, most) in zip(order, counts, digits, strict=True)
         ),
-        tuple(strides[d] * buffer.dtype.bytes for d in order[1:]),
+        tuple(
+            strides[d] * step * buffer.dtype.bytes
+            for d, (step, _) in zip(order[1:], digits[1:], strict=True)
+        ),
         tuple(n * step for n, step in zip(extents, steps, strict=True)),
         steps,
         f"{made.swizzle}B" if made.swizzle else "NONE",

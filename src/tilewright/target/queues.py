@@ -77,4 +77,10 @@ QUEUES = {
         collective=True,
         apart=True,
     ),
+    "tma_store": AsyncQueue(
+        "tma_store",
+        commit=_asm("cp.async.bulk.commit_group"),
+        wait=_asm("cp.async.bulk.wait_group.read {pending}"),
+        proxy=_PROXY,
+    ),
 }

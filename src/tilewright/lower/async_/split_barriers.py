@@ -22,6 +22,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import Stmt, Sync
 from tilewright.ir.visit import Rewriter, Steps, loads, statements, stores
 from tilewright.lower.analysis.around_barriers import Accesses, around_barriers
+from tilewright.lower.async_.producer_warps import check_producer
 
 #: Threads of a warp, which arrive together.
 WARP = 32
@@ -30,11 +31,12 @@ WARP = 32
 def split_barriers(func: Func) -> Func:
     """``func`` with those barriers marked; it stands after barriers were inserted."""
     frees = {s for s in statements(func.body) if isinstance(s, Sync) and s.frees}
-    if not frees or not block_threads(func) or _exchanges(func.body):
-        return func
-    before, behind = around_barriers(func.body, frees)
-    alone = {s for s in frees if not _kept_apart(before[s], behind[s], s.frees)}
-    return replace(func, body=_Split(alone).stmt(func.body))
+    if frees and block_threads(func) and not _exchanges(func.body):
+        before, behind = around_barriers(func.body, frees)
+        alone = {s for s in frees if not _kept_apart(before[s], behind[s], s.frees)}
+        func = replace(func, body=_Split(alone).stmt(func.body))
+    check_producer(func)
+    return func
 
 
 def block_threads(func: Func) -> int | None:

@@ -57,30 +57,7 @@ def tma_load(
     Raises :class:`LanguageError` where there is no such copy.
     """
     extents = tuple(box)
-    name = f"a box of {' x '.join(map(str, extents))} {element}"
-    if element not in TYPES:
-        raise LanguageError(f"tma_load: there are no tensor maps of {element}. {_MEND}")
-    if not 1 <= len(extents) <= MOST_DIMENSIONS or not all(
-        isinstance(n, int) and 1 <= n <= LARGEST for n in extents
-    ):
-        raise LanguageError(
-            f"tma_load: {name}: there are 1 to {MOST_DIMENSIONS} extents of 1 to {LARGEST}. Split "
-            f"the axes of the tile, and load a box in each iteration"
-        )
-    row = extents[-1] * dtype(element).bytes
-    if row % CHUNK:
-        raise LanguageError(
-            f"tma_load: {name}: its rows are {row} bytes long, no multiple of {CHUNK}. {_MEND}"
-        )
-    if swizzle not in (0, *WIDTHS):
-        raise LanguageError(f"tma_load: there is no swizzle of {swizzle!r} bytes: {WIDTHS}, or 0")
-    if swizzle and row != swizzle:
-        fitting = swizzle // dtype(element).bytes
-        raise LanguageError(
-            f"tma_load: {name}: its rows are {row} bytes long, and swizzled by {swizzle} bytes "
-            f"they are that long. Make the box {fitting} elements wide, or swizzle by "
-            f"{row if row in WIDTHS else 0} bytes"
-        )
+    name = checked("tma_load", extents, element, swizzle, _MEND)
     if windows and len(extents) != 2:
         raise LanguageError(
             f"tma_load: {name}: one of windows has results by channels. Give it these two extents"
@@ -91,6 +68,36 @@ def tma_load(
             f"{MOST_BLOCKS}"
         )
     return _declared(extents, element, swizzle, windows, cluster)
+
+
+def checked(what: str, extents: tuple[int, ...], element: str, swizzle: int, otherwise: str) -> str:
+    """The name of a box that TMA copies; raises :class:`LanguageError`, with what to do
+    ``otherwise``, where there is none."""
+    name = f"a box of {' x '.join(map(str, extents))} {element}"
+    if element not in TYPES:
+        raise LanguageError(f"{what}: there are no tensor maps of {element}. {otherwise}")
+    if not 1 <= len(extents) <= MOST_DIMENSIONS or not all(
+        isinstance(n, int) and 1 <= n <= LARGEST for n in extents
+    ):
+        raise LanguageError(
+            f"{what}: {name}: there are 1 to {MOST_DIMENSIONS} extents of 1 to {LARGEST}. Split "
+            f"the axes of the tile, and load a box in each iteration"
+        )
+    row = extents[-1] * dtype(element).bytes
+    if row % CHUNK:
+        raise LanguageError(
+            f"{what}: {name}: its rows are {row} bytes long, no multiple of {CHUNK}. {otherwise}"
+        )
+    if swizzle not in (0, *WIDTHS):
+        raise LanguageError(f"{what}: there is no swizzle of {swizzle!r} bytes: {WIDTHS}, or 0")
+    if swizzle and row != swizzle:
+        fitting = swizzle // dtype(element).bytes
+        raise LanguageError(
+            f"{what}: {name}: its rows are {row} bytes long, and swizzled by {swizzle} bytes "
+            f"they are that long. Make the box {fitting} elements wide, or swizzle by "
+            f"{row if row in WIDTHS else 0} bytes"
+        )
+    return name
 
 
 @cache

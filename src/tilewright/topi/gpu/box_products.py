@@ -21,7 +21,6 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
-from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.box_lines import LINE, copying, crossing, slid_over
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
@@ -318,7 +317,7 @@ class Sizes:
 
     def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
-        return math.prod(-(-e // n) for e, n in zip(self.extents, box, strict=True))
+        return math.prod([-(-e // n) for e, n in zip(self.extents, box, strict=True)])
 
     def is_less(self, box: tuple[int, ...]) -> bool:
         """Whether one of half as many rows has all that this has."""
@@ -411,8 +410,8 @@ def _product_tiles(
                     each = _behind_one_another(number // filters_to, tiles // cluster, slots)
                 else:
                     each = -(-tiles // cluster // slots)
-                gain = _BEHIND * (each - 1) / resident
-                found[tile(boxes=each)] = cost - gain
+                if each > 1:
+                    found[tile(boxes=each)] = cost - _BEHIND * (each - 1) / resident
     return found
 
 
@@ -459,7 +458,7 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
 
 def _reads_results(p: Problem) -> bool:
     """Whether threads read what is added to each result."""
-    return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
+    return "output" in p.epilogue_shapes
 
 
 def computes_numbers(p: Problem) -> bool:
@@ -514,9 +513,9 @@ def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
         first = 0 if of.block else 1
-        if any(n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)):
+        if True in [n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)]:
             continue
-        whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
+        whole = math.prod([-(-e // n) * n for e, n in zip(extents, box, strict=True)])
         if of.block:
             short = max(1.0, LINE / (of.block * space[-1])) - 1
             found.append((whole * (1 + _SHORT * short), -space[-1], box))
@@ -551,8 +550,7 @@ def time_of(
     if p.epilogue:
         alone += arithmetic(p, rows, columns, resident)
         alone += rows * columns * _reads_results(p) / _ADDED
-        shapes = {shape for step in p.epilogue for _, shape in step.tensors}
-        begin += _NUMBERS * ("channel" in shapes)
+        begin += _NUMBERS * ("channel" in p.epilogue_shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
 
@@ -560,7 +558,7 @@ def time_of(
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     """Microseconds that an SM with ``resident`` blocks issues what is computed of the results of
     a tile beyond their sums: nothing of the same block overlaps it."""
-    count = sum(STEPS[step.name].instructions for step in p.epilogue)
+    count = p.epilogue_instructions
     warps = resident * rows // ROWS * LANES // WARP
     hidden = 1 + _LATENCY / warps**2
     return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)

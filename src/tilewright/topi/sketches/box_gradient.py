@@ -17,7 +17,8 @@ from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
-from tilewright.topi.pieces.box_products import copy, innermost, load, neighbours
+from tilewright.topi.pieces.box_products import copy, innermost, load
+from tilewright.topi.pieces.box_stores import neighbours
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -83,12 +84,15 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         rows[0],
         wgmma(wide, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * row)),
     )
-    first = -2 - d.space  # of pixels and channels, the last axes
-    load(s[left], sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=tile.dy_to)
+    first, alone = -2 - d.space, bool(tile.producer)  # of pixels and channels, the last axes
+    load(
+        s[left], sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=tile.dy_to,
+        producer=alone,
+    )  # fmt: skip
     seen = d.reach(d.boxes.pixels, tile.rows) if tile.rows else d.boxes.pixels
     load(
         s[right], sums, at, first, (*seen, row), tile.stages, apart=not tile.rows,
-        cluster=tile.x_to,
+        cluster=tile.x_to, producer=alone,
     )  # fmt: skip
     return s
 

@@ -9,10 +9,12 @@ from one to the next. Results leave through shared memory, so that rows of them 
 from __future__ import annotations
 
 from tilewright.schedule import Schedule
+from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring, copy
-from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.box_results import share, stage_results, staged
+from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.stages import scheduled
@@ -27,15 +29,19 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
     results, out = staged(s, d), s[d.output]
+    if tile.stores:
+        s[results].transform_layout(lambda *at: (at[-1] // ROW, *at[:-1], at[-1] % ROW))
     alike = bool(d.numbers) or d.phased is not None
-    block, box = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
+    block, box, own = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
-    group = stage_results(s[results], d, tile, box, out)
+    thread = None if own is None else out.marks[own[0]].thread
+    place = box if own is None else own[1]
+    group = stage_results(s[results], d, tile.part, place, out, thread=thread)
 
     sums = s[d.sum]
     sums.set_scope("fragment")
-    sums.compute_at(s[results], group)
+    sums.compute_at(out if own else s[results], own[0] if own else group)
     if part is None:
         at, k = steps(sums, d)
         phase, result = axes_of(sums.op.axis, d)

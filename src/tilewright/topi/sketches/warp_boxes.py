@@ -17,7 +17,8 @@ from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.thin_boxes import ThinDeclaration
 from tilewright.topi.pieces.box_products import copy, innermost, load, over_threads
-from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.box_results import share, stage_results, staged
+from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
 from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
@@ -45,7 +46,7 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     filters = s.cache_read(d.right, "shared", [d.sum])
     taps = s.cache_read(filters, "fragment", [d.sum])
     results, out = staged(s, d), s[d.output]
-    block, box = store(out, d, tile, one_by_one=True, together=True)
+    block, box, _ = store(out, d, tile, one_by_one=True, together=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     warp = stage_results(s[results], d, tile, box, out, together=True)

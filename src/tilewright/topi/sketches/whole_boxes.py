@@ -18,8 +18,8 @@ from tilewright.topi.pieces.box_results import (
     share,
     stage_results,
     staged,
-    store,
 )
+from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.pieces.tiling import extent_of
@@ -40,7 +40,7 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
     results, out = staged(s, d), s[d.output]
-    block, box = store(out, d, tile, one_by_one=True)
+    block, box, _ = store(out, d, tile, one_by_one=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
