@@ -191,7 +191,7 @@ class Block:
 def test_parities_are_right_in_whatever_order_warps_go_on(stages: int) -> None:
     func = _lowered("gpu.box_products", _conv(channels=200),
                     BoxProductTile(64, 1, 1, 64, stages, staged=64, boxes=2))  # fmt: skip
-    plan, found = steps(func.body), slots(func)
+    plan, found = steps(func.body), slots(func, "tma")
     plan = [s for s in plan if (s.scope == "shared" if isinstance(s, Sync) else s.queue == "tma")]
     assert any(isinstance(s, Sync) and s.split for s in plan)
     for seed in range(60):

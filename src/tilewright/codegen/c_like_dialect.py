@@ -357,6 +357,10 @@ class Dialect:
         """The type of a temporary that holds what an access of ``lanes`` elements moves."""
         raise NotImplementedError
 
+    def begin_early(self) -> Iterable[str]:
+        """What a kernel does before it reads constants ahead of :meth:`begin`."""
+        return ()
+
     def begin(self, constants: Mapping[str, int]) -> Iterable[str]:
         """What a kernel does before anything else; ``constants`` are the bytes of those of its
         arguments that hold the same in every call."""
@@ -427,11 +431,12 @@ class Dialect:
         raise NotImplementedError
 
     def begin_loads(
-        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str], cluster: int
-    ) -> Iterable[str]:
-        """What a kernel does before it copies boxes: ``barriers`` is shared memory for ``count``
-        of them, and for as many more where ``warps`` arrive on these; ``whole`` is whether all
-        warps of a block are, and ``cluster`` the blocks that share some of them."""
+        self, queue: str, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str],
+        cluster: int,
+    ) -> Iterable[str]:  # fmt: skip
+        """What a kernel does before it copies boxes on a queue: ``barriers`` is shared memory for
+        ``count`` of them, and for as many more where ``warps`` arrive on these; ``whole`` is
+        whether all warps of a block are, and ``cluster`` the blocks that share some of them."""
         raise NotImplementedError
 
     def end_loads(self) -> Iterable[str]:

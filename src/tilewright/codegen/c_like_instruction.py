@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.arith.affine import Affine, as_affine
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_store import StorePrinter
-from tilewright.codegen.mbarriers import NAME as TILE_LOADS
+from tilewright.codegen.mbarriers import NAMES
 from tilewright.codegen.mbarriers import STORES as TILE_STORES
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
@@ -31,8 +31,11 @@ class InstructionPrinter(StorePrinter):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.maps: list[str] = []  # the names of tensor maps
-        #: The shared memory that tile loads report their ends in.
-        self.barriers = Buffer("barriers", (ops.const(1),), dtype("uint64"), "shared")
+        #: By queue, the shared memory that tile loads report their ends in.
+        self.barriers = {
+            name: Buffer(f"barriers{name[3:]}", (ops.const(1),), dtype("uint64"), "shared")
+            for name in NAMES
+        }
         self.written_out: set[Expr] = set()  # variables of the loops around that are
         self._queues: set[str] = set()  # whose instructions the language has
 
@@ -49,7 +52,7 @@ class InstructionPrinter(StorePrinter):
         issued = (s.instruction for s in statements(func.body) if isinstance(s, S.Instr))
         self._queues = {i.queue for i in issued if not i.lacks(d.kind, d.arch)}
         if not maps:
-            self._queues -= {TILE_LOADS, TILE_STORES}
+            self._queues -= {*NAMES, TILE_STORES}
         return maps
 
     def queue(self, queue: str, action: str, pending: int) -> None:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 
-from tilewright.codegen.mbarriers import NAME
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
@@ -35,6 +34,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import loads, statements
 from tilewright.lower.async_.split_barriers import WARP
+from tilewright.target.queues import TILES
 
 _NOTHING = Seq(())
 
@@ -83,9 +83,9 @@ def _part(s: Stmt, producer: bool) -> Stmt:
         case Store() | Evaluate() | AllReduce():
             return _NOTHING if producer else s
         case Instr(instruction):
-            return s if (instruction.queue == NAME) == producer else _NOTHING
+            return s if (instruction.queue == TILES) == producer else _NOTHING
         case Queue(queue):
-            return s if not producer or (queue == NAME and s.action != "proxy") else _NOTHING
+            return s if not producer or (queue == TILES and s.action != "proxy") else _NOTHING
         case Sync(_, _, split):
             return s if split or not producer else _NOTHING
         case Seq(stmts):

@@ -29,7 +29,7 @@ class Pragma(StrEnum):
     AUTO_UNROLL_MAX_STEP = "auto_unroll_max_step"  # unroll loops of that many steps in it
     UNROLL_EXPLICIT = "unroll_explicit"  # write unrolled loops out
     TRIM = "trim"  # False: keep the loop where its guard does not hold
-    PARTITION = "partition"  # False: keep interior and boundary in one loop
+    PARTITION = "partition"  # False: keep interior and boundary in one loop; True: divide it
     STREAM_STORES = "stream_stores"  # store past the caches
     IMPORT_LLVM = "import_llvm"  # LLVM IR whose functions the program may call
 

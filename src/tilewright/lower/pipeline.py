@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
+from tilewright.lower.async_.await_late_loads import await_late_loads
 from tilewright.lower.async_.cross_loop_pipelining import cross_loop_pipelining
 from tilewright.lower.async_.hoist_async_copies import hoist_async_copies
 from tilewright.lower.async_.insert_async_waits import insert_async_waits
@@ -114,6 +115,8 @@ KERNEL: tuple[Pass, ...] = (
     cross_loop_pipelining,
     # Fill pipelines ahead within their loop, with several copies of their buffers.
     pipeline_loops,
+    # Commit loads that are wanted late, and wait for them where they are; before barriers.
+    await_late_loads,
     # Issue the first fillings of pipelines early; before memory is planned.
     hoist_async_copies,
     # Let buffers that are never alive at once share memory, which barriers must take into account.

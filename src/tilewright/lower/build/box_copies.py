@@ -32,7 +32,7 @@ from tilewright.arith.conditions import conjuncts
 from tilewright.ir.expr import Expr, IfThenElse, Load, Select
 from tilewright.ir.ops import const, is_const, logical_and
 from tilewright.ir.stmt import Access, For, If, Instr, Remark, Stmt, Store
-from tilewright.target.boxes import box_of, inside, limits, start_problem
+from tilewright.target.boxes import Box, box_of, inside, limits, start_problem
 from tilewright.target.instruction import Instruction
 from tilewright.target.matching import match_instruction
 from tilewright.target.windows import window_of
@@ -128,7 +128,7 @@ def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
     if problem:
         return problem
     extents = [axis.extent for axis in declared.axes]
-    box: object = None
+    box: Box | str | None = None
     if declared.windows:
         window = window_of(source, found.axes, extents, analyzer)
         if isinstance(window, str):
@@ -138,7 +138,7 @@ def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
         box = box_of(tensor, found.axes, extents, analyzer)
     if isinstance(box, str):
         return f"operand {name} is no box of {tensor.buffer.name}: {box}"
-    problem = start_problem(tensor, found.axes[-1], analyzer)
+    problem = start_problem(tensor, found.axes, box, analyzer)
     if problem:
         return problem
     with analyzer.scope():

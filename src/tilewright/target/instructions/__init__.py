@@ -24,9 +24,11 @@ from tilewright.target.instructions.dot import (
     dp4a_u8,
     dp4a_u8_s8,
     pairs_bf16,
+    rows_of_bytes,
     turned_bytes,
     turned_words,
     vnni,
+    vnni_lanes,
 )
 from tilewright.target.instructions.ldmatrix import (
     ldmatrix_a_bf16,
@@ -126,12 +128,14 @@ __all__ = [
     "mma_u8",
     "mma_u8_s8",
     "pairs_bf16",
+    "rows_of_bytes",
     "tma_load",
     "tma_store",
     "turned_bytes",
     "turned_pairs_bf16",
     "turned_words",
     "vnni",
+    "vnni_lanes",
     "wgmma",
 ]
 
@@ -139,7 +143,7 @@ _WGMMA = (
     r"wgmma_m64n(\d+)k(?:8|16|32)_(b?f16|tf32|e4m3|e5m2|s8|u8_s8)((?:_[rki][kj])?)((?:_s\d+_\d+)?)"
 )
 _TMA_STORE = r"tma_store_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)"
-_TMA_LOAD = r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)((?:_c\d)?)"
+_TMA_LOAD = r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)((?:_c\d)?)(_late|)"
 
 
 def instruction_named(name: str) -> Instruction | None:

@@ -44,8 +44,7 @@ from tilewright.topi.pieces.row_product_cuts import RowProductTile
 from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
 from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.banded import schedule_banded
-from tilewright.topi.sketches.pixel_tiles import schedule_pixel_tiles
-from tilewright.topi.sketches.plane_tiles import schedule_plane_tiles
+from tilewright.topi.sketches.boxes import schedule_boxes
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
@@ -104,7 +103,7 @@ GPU = (
              form=form, counts=register_counts, operators=ANY_DEPTHWISE, where=_is_depthwise),
     Template("gpu.planes", PlaneTile, schedule_planes, _IMAGES, False, True, gpu.small_plane_tiles,
              shared=True, where=gpu.has_small_planes, form=form, counts=plane_counts),
-    _cuda("gpu.plane_tiles", PlaneBoxTile, None, schedule_plane_tiles, plane_box_tiles,
+    _cuda("gpu.plane_tiles", PlaneBoxTile, None, schedule_boxes, plane_box_tiles,
           suits_plane_boxes, least=90, matrices=False),
     _cuda("gpu.plane_bands", PlaneBandTile, None, schedule_strips, plane_band_tiles,
           suits_plane_bands, least=90),
@@ -126,7 +125,7 @@ GPU = (
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES,
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _cuda("gpu.pixel_tiles", BoxTile, None, schedule_pixel_tiles, box_tiles, suits_boxes, last=True,
+    _cuda("gpu.pixel_tiles", BoxTile, None, schedule_boxes, box_tiles, suits_boxes, last=True,
           least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form),
     _cuda("gpu.channel_pairs", PairTile, None, schedule_strips, pair_tiles, suits_pairs,
           last=True, least=90),

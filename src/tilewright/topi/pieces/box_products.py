@@ -16,32 +16,33 @@ from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 
-#: Threads of a block that copies.
-_THREADS = 256
+_THREADS = 256  # of a block that copies
 
 
 def load(
     stage: Stage, reader: Stage, at: IterVar, first: int, box: Sequence[int], stages: int,
     apart: bool = True, over: IterVar | None = None, windows: bool = False, cluster: int = 1,
-    producer: bool = False,
+    producer: bool = False, swizzled: bool = True, late: bool = False,
 ) -> None:  # fmt: skip
-    """Copy a factor by boxes, of axes from the ``first`` on, into swizzled memory, ``stages - 1``
-    iterations of a reader's loop ``at`` ahead, also from one iteration of a loop ``over`` it to the
-    next; boxes lie ``apart``, or overlap, or are of ``windows``, and blocks of a ``cluster`` have
-    the same ones."""
+    """Copy a factor by boxes, of axes from the ``first`` on, into memory that is ``swizzled`` or
+    not, ``stages - 1`` iterations of a reader's loop ``at`` ahead, also from one iteration of a
+    loop ``over`` it to the next; boxes lie ``apart``, or overlap, or are of ``windows``, blocks of
+    a ``cluster`` have the same ones, and ``late`` ones are awaited after others that are asked for
+    behind them."""
     stage.compute_at(reader, at)
     axes = stage.op.axis[first:]
     if apart:
         for axis, extent in zip(axes, box[:-1], strict=False):
             stage.align_bounds(axis, extent)
     kind = str(stage.op.outputs[0].dtype)
-    row = box[-1] * dtype(kind).bytes
-    stage.swizzle(row)
+    row = box[-1] * dtype(kind).bytes if swizzled else 0
+    if swizzled:
+        stage.swizzle(row)
     if stages > 1:
         stage.pipeline(stages, over=over, producer=producer)
     if windows:
         box = (box[0], box[-1])
-    stage.tensorize(axes[0], tma_load(box, kind, swizzle=row, windows=windows, cluster=cluster))
+    stage.tensorize(axes[0], tma_load(box, kind, row, windows, cluster, late))
 
 
 def bring(
@@ -67,9 +68,14 @@ def bring(
     )  # fmt: skip
 
 
+def terms_of(d: BoxDeclaration) -> int:
+    """Products that a step sums for a result."""
+    return 3 * d.boxes.halves or step_of(d)
+
+
 def step_of(d: BoxDeclaration) -> int:
-    """Channels that a step sums."""
-    return widths(d.problem.dtype).step(extent_of(d.sum.op.reduce_axis[-1]))
+    """Channels that a step brings of either factor."""
+    return 2 * d.boxes.halves or widths(d.problem.dtype).step(extent_of(d.sum.op.reduce_axis[-1]))
 
 
 def by_groups(

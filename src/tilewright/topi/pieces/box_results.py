@@ -10,10 +10,9 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
-from tilewright.topi.pieces.box_products import by_groups, load, over_threads
+from tilewright.topi.pieces.box_products import by_groups, over_threads
 from tilewright.topi.pieces.box_stores import wide_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile
-from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
 #: By the number of dimensions, how results with channels last lie.
@@ -27,19 +26,6 @@ def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
         found = s.cache_write(d.output, "shared")
     s[found].set_scope("shared")
     return found
-
-
-def parted(d: BoxDeclaration, tile: BlockTile) -> tuple[Tensor, ...]:
-    """What TMA brings of what is added to results: all of it where a tile has whole rows of it."""
-    rows = (extent_of(t.op.axis[-1]) for t in d.added)
-    return d.added if all(tile.channels % row == 0 for row in rows) else ()
-
-
-def bring_added(added: Stage, tile: BlockTile, block: IterVar, out: Stage, stages: int) -> None:
-    """What is added to results, in shared memory before it is needed, a box of it ahead."""
-    added.set_scope("shared")
-    _, *pixel, c = added.op.axis
-    load(added, out, block, 1, (*_extents(tile, len(pixel)), extent_of(c)), stages)
 
 
 def share(numbers: Stage, tile: BlockTile, block: IterVar, out: Stage) -> None:
@@ -63,7 +49,7 @@ def stage_results(
         staged.align_bounds(blocks[0], tile.channels // ROW)
         tile = replace(tile, channels=ROW)
     phase = [] if d.phased is None else [axes.pop(-2)]
-    for axis, extent in zip(axes, (*_extents(tile, len(axes) - 1), tile.channels), strict=True):
+    for axis, extent in zip(axes, (*extents_of(tile, len(axes) - 1), tile.channels), strict=True):
         staged.align_bounds(axis, extent)
     if phase or blocks:  # channels last
         n, *space, c = axes
@@ -87,7 +73,7 @@ def stage_results(
     return by_groups(staged, tile, outside, (n, *space), c, wide_of(d) % 2 == 0, inside, thread)
 
 
-def _extents(tile: BlockTile, rank: int) -> tuple[int, ...]:
+def extents_of(tile: BlockTile, rank: int) -> tuple[int, ...]:
     """Those of a tile along the dimensions that results have but channels."""
     images, *space = tile.box
     return images, *space[len(space) + 1 - rank :]

@@ -46,17 +46,17 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     counts = [-(-extent_of(a) // e) for a, e in ((m, tile.filters), (c, tile.channels))]
     blocks, m = out.split(m, factor=tile.filters)
     parts, c = out.split(c, factor=tile.channels)
+    group, m = out.split(m, factor=ROWS)
+    groups, inner = [group], [m, c]
     if tile.rows:
-        group, high = out.split(taps[0], nparts=tile.rows)
-        inner = [high, m, taps[1], c]
-    else:
-        group, m = out.split(m, factor=ROWS)
-        inner = [m, c]
+        above, high = out.split(taps[0], factor=tile.rows)
+        others, groups, inner = [*others, above], [high, group], [m, taps[1], c]
     blocks, *ranks = neighbours(out, blocks, counts[0], tile.x_to)
     parts, *more = neighbours(out, parts, counts[1], tile.dy_to)
     ranks += more
-    out.reorder(*others, blocks, parts, *ranks, group, *inner)
+    out.reorder(*others, blocks, parts, *ranks, *groups, *inner)
     out.bind(out.fuse(*others, blocks, parts, *ranks), te.thread_axis("blockIdx.x"))
+    group = out.fuse(*groups)
     out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
     if extent_of(d.sum.op.axis[-1]) % 2 == 0:
         out.vectorize(out.split(c, factor=2)[1])
@@ -89,7 +89,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         s[left], sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=tile.dy_to,
         producer=alone,
     )  # fmt: skip
-    seen = d.reach(d.boxes.pixels) if tile.rows else d.boxes.pixels
+    seen = d.reach(d.boxes.pixels, tile.rows) if tile.rows else d.boxes.pixels
     load(
         s[right], sums, at, first, (*seen, row), tile.stages, apart=not tile.rows,
         cluster=tile.x_to, producer=alone,

@@ -11,6 +11,7 @@ from __future__ import annotations
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring, copy
 from tilewright.topi.pieces.box_results import share, stage_results, staged
@@ -22,7 +23,8 @@ from tilewright.topi.stages import scheduled
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies)
+    added = parted(d, tile) if tile.added else ()
+    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
@@ -35,6 +37,8 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     block, box, own = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
+    for t in added:
+        bring_added(s[t], tile, box, out, 1)
     thread = None if own is None else out.marks[own[0]].thread
     place = box if own is None else own[1]
     group = stage_results(s[results], d, tile.part, place, out, thread=thread)

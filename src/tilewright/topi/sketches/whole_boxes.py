@@ -10,15 +10,10 @@ from __future__ import annotations
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import copy, load, step_of
-from tilewright.topi.pieces.box_results import (
-    bring_added,
-    parted,
-    share,
-    stage_results,
-    staged,
-)
+from tilewright.topi.pieces.box_results import share, stage_results, staged
 from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
