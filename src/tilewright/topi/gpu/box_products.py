@@ -51,6 +51,7 @@ from tilewright.topi.pieces.box_tiles import (
     columns_of,
 )
 from tilewright.topi.pieces.step_sums import are_apart
+from tilewright.topi.pieces.thread_order import in_order
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
@@ -79,7 +80,7 @@ _UNEVEN = 1.34
 #: TMA brings of windows in three dimensions.
 _SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
-_ROWS = 0.6
+SHORT_ROWS = 0.6
 #: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
 _LINE, _SHORT = 128, 0.1
@@ -130,8 +131,11 @@ class Rates:
     kept: float
 
 
-#: Those of results, and of gradients by the filter.
+#: Those of results; of those in 8 bits, fitted to 110 tiles of the same forward passes, and in
+#: float32, to 85 of forward passes and gradients in TF32; and of gradients by the filter.
 _RESULTS = Rates(0.261, 78.4, 0.302, 1.6, 0.58, 37_500, 0.3, 3.69, 1.25)
+_BYTES = Rates(0.504, 61.0, 0.302, 1.1, 0.379, 82_700, 0.15, 2.83, 1.14)
+_WIDE = Rates(0.624, 86.0, 0.302, 1.6, 0.421, 39_500, 0.14, 2.0, 1.18)
 _SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
 
 
@@ -308,13 +312,14 @@ class Sizes:
             16 // made.chunk, p.block * 16 // own.chunk, terms,
         )  # fmt: skip
 
-    def staged(self, problem: Problem, rows: int, channels: int) -> int:
-        """Bytes of results in shared memory."""
-        chunk = self.made.chunk
+    def staged(self, problem: Problem, rows: int, channels: int, directly: bool = False) -> int:
+        """Bytes of results in shared memory, unless they leave ``directly``, and of numbers."""
+        chunk, numbers = self.made.chunk, 8 * channels * computes_numbers(problem)
+        if directly:
+            return numbers
         whole = min(self.made.row, max(channels, chunk))
         row = -(-(channels - chunk) // whole) * whole + chunk
-        size = rows * row * self.stored
-        return size + 8 * channels * computes_numbers(problem)
+        return rows * row * self.stored + numbers
 
     def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
@@ -357,7 +362,7 @@ def _product_tiles(
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
         shapes += _turned(p, of.extents, split)
-    own, written = of.mean * of.parts, of.written
+    own = of.mean * of.parts
     for rows, channels, box, turned in shapes:
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
         tiles = number * -(-wide // channels)
@@ -365,9 +370,11 @@ def _product_tiles(
         if split and not into:
             continue
         sides = (channels, rows) if turned else (rows, channels)
-        staged = 0 if split else of.staged(problem, rows, channels)
+        directly = not turned and leaves_directly(problem, p, channels)
+        staged = 0 if split else of.staged(problem, rows, channels, directly)
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
+        written = of.stored if directly else of.written
         stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
@@ -411,6 +418,17 @@ def _product_tiles(
                 gain = _BEHIND * (each - 1) / resident
                 found[tile(boxes=each)] = cost - gain
     return found
+
+
+def leaves_directly(
+    problem: Problem, p: Convolution, channels: int, whole: bool = False
+) -> bool:  # fmt: skip
+    """Whether tiles of some channels, which are no rows of instructions, leave shared memory out:
+    of a problem that is computed as ``p``, in ``whole`` boxes or not."""
+    copied = isinstance(problem, Conv) and (problem.layout != p.layout or copies_filter(problem))
+    blocks = p.block and not (whole or copied)
+    plain = not (is_turned(p) or blocks) and sliced(p) == 1
+    return plain and in_order(problem, p.result_channels, channels)
 
 
 def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
@@ -531,14 +549,14 @@ def time_of(
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
     part of the columns; an SM holds ``resident`` blocks."""
-    r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
+    r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _rates(p)
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
     stores = rows * columns * size / r.stored
     multiplied = rows * columns * step / rate
     if brought_rows:
-        multiplied = max(multiplied, brought_rows / (_ROWS * MACHINE.clock))
+        multiplied = max(multiplied, brought_rows / (SHORT_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
     cache = blocks * brought / (r.reads * CACHE)
     memory = p.bytes / (r.kept * MEMORY)
@@ -551,6 +569,10 @@ def time_of(
         begin += _NUMBERS * ("channel" in shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
+
+
+def _rates(p: Problem) -> Rates:
+    return _BYTES if p.is_quantized else _WIDE if p.dtype == "float32" else _RESULTS
 
 
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:

@@ -455,7 +455,7 @@ def _phases(
             for k, n in zip(rows, taps, strict=False):
                 row = row * n + k
             there = te.all(phase < number, f < wide)
-            return te.if_then_else(there, filter[(phase, f, row, last, c)], te.const(0, p.dtype))
+            return te.if_then_else(there, filter[(phase, row, last, f, c)], te.const(0, p.dtype))
         kept, inside = tap_of_phase(p, phase, at)
         read = filter[p.filter_place(c, f, kept[len(kept) - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep, *inside), read, te.const(0, p.dtype))

@@ -12,6 +12,7 @@ from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, step_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile, columns_of
+from tilewright.topi.pieces.thread_order import columns_in_order, leaves_directly
 
 
 def multiply(
@@ -36,7 +37,10 @@ def multiply(
     parts.append(part)
     turned = d.boxes.turned
     outer, _, inner = innermost(sums, pixel, own)
-    columns = list(sums.split(f, factor=8))
+    if leaves_directly(d, tile):
+        columns = columns_in_order(sums, f, d, tile)
+    else:
+        columns = list(sums.split(f, factor=8))
     if turned:
         columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
     sums.reorder(at, *parts, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))

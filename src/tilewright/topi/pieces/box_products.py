@@ -14,6 +14,7 @@ from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.thread_order import digits, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that copies.
@@ -60,10 +61,10 @@ def bring(
         boxes, sums, at, -2 - 2 * d.space - bool(first), own, tile.stages, over=over,
         windows=d.boxes.windows, cluster=tile.boxes_to,
     )  # fmt: skip
-    load(
-        taps, sums, at, -2 - d.space - bool(second), box, tile.stages, over=over,
-        cluster=tile.filters_to,
-    )  # fmt: skip
+    where = -2 - d.space - bool(second)
+    if leaves_directly(d, tile):
+        where, box = where - 2, (*digits(d, tile), step)
+    load(taps, sums, at, where, box, tile.stages, over=over, cluster=tile.filters_to)
 
 
 def terms_of(d: BoxDeclaration) -> int:

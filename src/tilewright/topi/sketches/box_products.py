@@ -12,26 +12,34 @@ from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring, copy
-from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.box_results import share, stage_results, staged
+from tilewright.topi.pieces.box_stores import store, store_directly
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
+from tilewright.topi.pieces.thread_order import in_order_of_threads, leaves_directly
 from tilewright.topi.stages import scheduled
 
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
-    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies)
+    directly = leaves_directly(d, tile)
+    own = () if directly else (d.phased, d.by_pixels)
+    s = scheduled(d.output, d.sum, *own, *d.numbers, *d.copies)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
-    results, out = staged(s, d), s[d.output]
+    results, out = d.output if directly else staged(s, d), s[d.output]
     alike = bool(d.numbers) or d.phased is not None
-    block, box = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
+    if directly:
+        in_order_of_threads(s[taps], d, tile)
+        block, box, group = store_directly(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
+    else:
+        block, box = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
+        group = stage_results(s[results], d, tile, box, out)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
-    group = stage_results(s[results], d, tile, box, out)
 
     sums = s[d.sum]
     sums.set_scope("fragment")

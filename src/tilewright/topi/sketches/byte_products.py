@@ -13,7 +13,8 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import copy, over_threads, step_of
-from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.box_results import share, stage_results, staged
+from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
