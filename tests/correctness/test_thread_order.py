@@ -82,6 +82,18 @@ _CASES = {
         BoxProductTile(1, 8, 8, 64, 2, 1, 2),
         ("gpu.box_products",),
     ),
+    "rows of pixels of a block": (
+        Conv.parse((9, 64, 9, 7), (96, 64, 3, 3), 1, padding=1, dilation=2,
+                   **_LAST | {"layout": "NCHW32"}, constants=("filter",)),
+        BoxProductTile(16, 4, 4, 64, 2, 1, 2),
+        ("gpu.block_rows",),
+    ),
+    "rows of pixels where they are": (
+        Conv.parse((9, 64, 6, 10), (64, 64, 1, 1), 1, **_LAST | {"layout": "NCHW32"},
+                   constants=("filter",)),
+        BoxProductTile(16, 1, 16, 64, 2),
+        ("gpu.block_rows",),
+    ),
     "products of matrices": (
         Gemm(m=70, n=80, k=64, transpose_b=True, dtype="int8", epilogue=_EPILOGUE),
         BoxProductTile(64, 1, 1, 64, 2),

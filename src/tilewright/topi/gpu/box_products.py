@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from operator import itemgetter
@@ -38,6 +38,7 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
+from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.nn.box_matmul import as_convolution
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
@@ -179,12 +180,12 @@ def suits_products(problem: Problem) -> bool:
 
 
 def price(
-    *, split: bool = False, windows: bool = False
+    *, split: bool = False, windows: bool = False, beside: int = 1
 ) -> Callable[[Problem, BoxProductTile, Target], float]:
     """What a template's tiles of a problem are predicted to take, in microseconds."""
 
     def of_tile(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-        return _product_tiles(problem, split=split, windows=windows)[tile]
+        return _product_tiles(problem, split=split, windows=windows, beside=beside)[tile]
 
     return of_tile
 
@@ -256,6 +257,19 @@ def has_windows(problem: Problem) -> bool:
         window = Window(grid, (1,) * len(cut), tuple(c.first for c in cut))
     far = max(taps) > most_offset(p.rank)
     return min(window.grid) > 1 and not far and not window.limits(w.image)
+
+
+def row_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For the same where a row of shared memory has several pixels of a block of channels."""
+    return best_of(_product_tiles(problem, split=False, beside=BESIDE))
+
+
+def suits_rows(problem: Problem) -> bool:
+    """Whether tiles of such rows are predicted to be faster."""
+    p = suited(problem)
+    if p is None or p.pass_ != "forward" or not p.block or max(p.stride) > 1 or p.groups > 1:
+        return False
+    return is_sooner(_product_tiles(problem, split=False, beside=BESIDE), problem)
 
 
 def best_of(found: dict[TileT, float]) -> list[TileT]:
@@ -334,9 +348,10 @@ class Sizes:
 
 @functools.lru_cache(maxsize=64)
 def _product_tiles(
-    problem: Problem, *, split: bool, windows: bool = False
+    problem: Problem, *, split: bool, windows: bool = False, beside: int = 1
 ) -> dict[BoxProductTile, float]:
-    """Tiles, and what they are predicted to take."""
+    """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,
+    each group of threads has every so many-th."""
     p = suited(problem)
     assert p is not None
     of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
@@ -350,17 +365,22 @@ def _product_tiles(
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
+    if beside > 1:
+        unmoved = max(p.kernel) == 1 and not any(p.padding) and of.extents[-1] % beside == 0
+        across = [beside * n for n in ((1, 2, 4, 8, 16) if unmoved else (1,))]
+        boxes = {beside: boxes_of(of, ROWS * beside, across)}
     alike = computes_numbers(p)
     last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
     shapes = [
         (rows, channels, box, False)
-        for groups, channels in product(GROUPS, channels_of(problem, p))
+        for groups, channels in product(boxes, channels_of(problem, p))
         for rows in [ROWS * groups]
         for box in boxes[groups]
+        if beside == 1 or leaves_directly(problem, p, channels)
     ]
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
-    if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
+    if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
         shapes += _turned(p, of.extents, split)
     own = of.mean * of.parts
     for rows, channels, box, turned in shapes:
@@ -373,6 +393,7 @@ def _product_tiles(
         directly = not turned and leaves_directly(problem, p, channels)
         staged = 0 if split else of.staged(problem, rows, channels, directly)
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
+        blocks *= beside == 1
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
         written = of.stored if directly else of.written
         stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
@@ -516,14 +537,15 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def boxes_of(of: Sizes, rows: int) -> list[tuple[int, ...]]:
-    """Boxes of powers of two with that many results: the two with the least beyond the images, but
-    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
-    memory counts too, and of equals the widest are taken."""
+def boxes_of(of: Sizes, rows: int, across: Sequence[int] = ()) -> list[tuple[int, ...]]:
+    """Boxes of powers of two with that many results, as many ``across`` as one of these where there
+    are some: the two with the least beyond the images, but those of which one of half as many rows
+    has all. Of channels in blocks what is short of lines of memory counts too, and of equals the
+    widest are taken."""
     found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
     for space in product(sizes, repeat=len(extents) - 1):
-        if math.prod(space) > rows:
+        if math.prod(space) > rows or (across and space[-1] not in across):
             continue
         box = (rows // math.prod(space), *space)
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):

@@ -22,7 +22,9 @@ def multiply(
     """Sum products in the registers of a warpgroup: of a step ``k``, which the loop ``at`` is over,
     for the axes of the ``result``, channels last."""
     w, step = widths(d.problem.dtype), step_of(d)
-    own, slices = tile.of_groups, d.boxes.slices
+    own, slices, beside = tile.of_groups, d.boxes.slices, d.boxes.beside
+    if beside > 1:
+        own = (*tile.box[:-1], tile.columns // beside, 1)
     for axis, extent in zip(result, (*own, tile.own_channels), strict=True):
         sums.align_bounds(axis, extent)
     if tile.turned:
@@ -50,7 +52,7 @@ def multiply(
     sums.tensorize(
         outer[0],
         wgmma(own_columns, kind, left="k", right="j" if turned else "k",
-              swizzles=(slices * row, 2 * ROW if turned else taps)),
+              swizzles=(slices * beside * row, 2 * ROW if turned else taps)),
     )  # fmt: skip
 
 

@@ -54,7 +54,9 @@ def bring(
     box: tuple[int, ...] = (step, ROW) if d.boxes.turned else (tile.channels, step)
     first, second = d.boxes.blocks
     if first:
-        own = (step // first, *tile.box, first)
+        *outer, columns = tile.box
+        beside = d.boxes.beside
+        own = (step // first, *outer, columns // beside, beside * first)
     if second:
         box = (step // second, tile.channels, second)
     load(

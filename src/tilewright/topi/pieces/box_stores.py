@@ -47,10 +47,15 @@ def store_directly(
     .leaves_directly`; returns the loop over groups, too."""
     block, box, pixel, channels = _blocks(out, d, tile, one_by_one, alike)
     within = [x for _, *more in pixel for x in more]
-    images, *space = tile.of_groups
-    sizes = (images, *space[len(space) + 1 - len(pixel) :])
-    parts = [out.split(x, factor=n) for (x, *_), n in zip(pixel, sizes, strict=True)]
-    groups, own = [first for first, _ in parts], [last for _, last in parts]
+    if d.boxes.beside > 1:  # of which each group has every fourth pixel
+        *rows, x = (x for x, *_ in pixel)
+        x, among = out.split(x, factor=d.boxes.beside)
+        groups, own = [among], [*rows, x]
+    else:
+        images, *space = tile.of_groups
+        sizes = (images, *space[len(space) + 1 - len(pixel) :])
+        parts = [out.split(x, factor=n) for (x, *_), n in zip(pixel, sizes, strict=True)]
+        groups, own = [first for first, _ in parts], [last for _, last in parts]
     *outer, c = channels
     c, lane = out.split(c, factor=widths(d.output.dtype).chunk)
     out.reorder(*groups, *outer, c, *own, *within, lane)

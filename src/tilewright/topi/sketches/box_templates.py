@@ -8,6 +8,7 @@ from tilewright.topi.gpu import tap_gradient_tiles as taps
 from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
 from tilewright.topi.gpu.warp_box_tiles import suits_warps, warp_box_tiles
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
+from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
@@ -41,6 +42,10 @@ BOXES = (
              boxes.window_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_windows,
              arch="sm_90a", matrices=True, form="pixels", operators=(), types=("float", "int"),
              price=boxes.price(windows=True)),
+    Template("gpu.block_rows", BoxProductTile, schedule_box_products, (), None, True,
+             boxes.row_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_rows, arch="sm_90a",
+             matrices=True, form="block rows", operators=(), types=("int",),
+             price=boxes.price(beside=BESIDE)),
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
