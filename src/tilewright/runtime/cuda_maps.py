@@ -139,8 +139,8 @@ def encoder(what: Tiled) -> Encode:
     windows = what.corners is not None
     function = _driver_function("Im2col" if windows else "Tiled")
     # Drivers to 13.1 mark maps of less than that wrongly (NVIDIA/cutlass, copy_traits_sm90_im2col).
-    size = what.extents[-1] * what.strides[-1]
-    wrong = windows and size < _SMALL and check(load_driver().cuDriverGetVersion()) <= _WRONG
+    small = windows and what.extents[-1] * what.strides[-1] < _SMALL
+    wrong = small and check(load_driver().cuDriverGetVersion()) <= _WRONG
 
     def encode(storage: int, address: int) -> None:
         status = function(storage, kind, rank, address, *fixed)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tilewright.ir.dtype import FLOAT8, int_range
@@ -70,7 +70,8 @@ _CALL = re.compile(r"^\s*(\w+)\s*(?:\(([^()]*)\))?\s*$")
 
 @dataclass(frozen=True, order=True)
 class Step:
-    """One step of an epilogue: its name in :data:`STEPS`, and the values of its parameters.
+    """One step of an epilogue: its name in :data:`STEPS`, the values of its parameters, and by name
+    and shape the ``tensors`` that it reads.
 
     >>> str(Step("clamp", (-1.0, 1.0)))
     'clamp(-1,1)'
@@ -78,6 +79,7 @@ class Step:
 
     name: str
     values: tuple[float, ...] = ()
+    tensors: tuple[tuple[str, str], ...] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         kind = STEPS.get(self.name)
@@ -102,6 +104,7 @@ class Step:
         if self.name in _SCALED and not (2.0**-126 <= values[0] <= 2.0**126):
             raise ProblemError(f"{self.name}: its scale is a positive number, got {values[0]:g}")
         object.__setattr__(self, "values", values)
+        object.__setattr__(self, "tensors", kind.tensors)
 
     @staticmethod
     def parse(text: str | Step) -> Step:
@@ -117,11 +120,6 @@ class Step:
         except ValueError:
             raise ProblemError(f"the values of step {text!r} are numbers") from None
         return Step(name, values)
-
-    @property
-    def tensors(self) -> tuple[tuple[str, str], ...]:
-        """The tensors that it reads, by name and shape."""
-        return STEPS[self.name].tensors
 
     @property
     def wide(self) -> bool:

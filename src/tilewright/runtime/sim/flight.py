@@ -98,7 +98,9 @@ class Flights:
 
 
 def _count(use: _Use, rows: Any, step: int) -> None:
+    """Mark what the threads ``rows`` use, once more or once less."""
     marks = use.memory.marks
     if marks is None:
         marks = use.memory.marks = Marks(len(use.memory.data))
-    np.add.at(marks.written if use.write else marks.held, use.at[rows], step)
+    at = use.at[rows].ravel().astype(np.intp)  # with these types and shapes NumPy has a fast way
+    np.add.at(marks.written if use.write else marks.held, at, np.int16(step))

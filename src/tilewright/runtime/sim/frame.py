@@ -152,19 +152,24 @@ class Frame:
             made.used = self.used if len(self.used) == 1 else self.used[condition]
         return made
 
-    def masked(self, mask: Array) -> Frame:
-        """The same lanes with only the vector elements of ``mask`` wanted."""
+    def _again(self) -> Frame:
+        """The same lanes."""
         made = Frame(self.batch, self.env, self.memories)
         made.act, made.lanes, made.n = self.act, self.lanes, self.n
+        made.mask, made.used = self.mask, self.used
+        return made
+
+    def masked(self, mask: Array) -> Frame:
+        """The same lanes with only the vector elements of ``mask`` wanted."""
+        made = self._again()
         if self.mask is not None and self.mask.shape[-1] == mask.shape[-1]:
             mask = mask & self.mask
-        made.mask, made.used = mask, self.used
+        made.mask = mask
         return made
 
     def keeping(self, used: Array) -> Frame:
         """The same lanes, of whose vectors (or scalars) only what ``used`` says is kept."""
-        made = Frame(self.batch, self.env, self.memories)
-        made.act, made.lanes, made.n, made.mask = self.act, self.lanes, self.n, self.mask
+        made = self._again()
         if self.used is not None and self.used.shape[1:] == used.shape[1:]:
             used = used & self.used
         made.used = used
@@ -183,8 +188,7 @@ class Frame:
         rows = self.used.any(axis=1)
         if rows.all():
             return self
-        made = Frame(self.batch, self.env, self.memories)
-        made.act, made.lanes, made.n, made.mask = self.act, self.lanes, self.n, self.mask
+        made = self._again()
         made.used = np.broadcast_to(rows, (self.n,))
         return made
 
@@ -237,3 +241,47 @@ class Frame:
         if value.ndim and len(value) == self.n:
             return value
         return np.broadcast_to(value, (self.n, *value.shape[1:]))
+
+
+class Spread(Frame):
+    """A frame in which an active lane counts once for each of several values of some variables.
+
+    What is computed under it has one element a lane and value, those of a lane side by side.
+    """
+
+    __slots__ = ("own",)
+
+    def __init__(self, frame: Frame, lanes: Array, own: dict[int, Array]) -> None:
+        super().__init__(frame.batch, frame.env, frame.memories)
+        self.act = self.lanes = lanes
+        self.n = len(lanes)
+        self.own = own  # by slot, one element an active lane
+
+    @classmethod
+    def of(cls, frame: Frame, values: dict[int, Array]) -> Spread:
+        """The lanes of ``frame``, each with all ``values``: by slot, arrays of one length.
+
+        >>> batch = Batch("k", Grid((2, 1, 1), (1, 1, 1)), 0, 1, None, 0)
+        >>> Spread.of(Frame(batch, [np.arange(2)], []), {1: np.arange(3)}).variable(0)
+        array([0, 0, 0, 1, 1, 1])
+        """
+        count = len(next(iter(values.values())))
+        own = {slot: np.tile(value, frame.n) for slot, value in values.items()}
+        return cls(frame, np.repeat(frame.lanes, count), own)
+
+    def narrow(self, condition: Array) -> Frame:
+        own = {slot: value[condition] for slot, value in self.own.items()}
+        return Spread(self, self.lanes[condition], own)
+
+    def _again(self) -> Frame:
+        made = Spread(self, self.lanes, self.own)
+        made.mask, made.used = self.mask, self.used
+        return made
+
+    def variable(self, slot: int) -> Array:
+        found = self.own.get(slot)
+        return super().variable(slot) if found is None else found
+
+    def bind(self, slot: int, value: Array) -> None:
+        self.own[slot] = np.broadcast_to(value, (self.n, *value.shape[1:]))
+        self.env[slot] = value  # another one than before: what was remembered is forgotten

@@ -6,19 +6,16 @@ loops cannot say, such as a fragment spread over the lanes of a warp.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import math
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from tilewright.arith.affine import as_affine
-from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Access
-from tilewright.ir.visit import free_vars, uses
 from tilewright.runtime.sim.findings import Site
-from tilewright.runtime.sim.frame import Frame
+from tilewright.runtime.sim.frame import Frame, Spread
 from tilewright.runtime.sim.memory import Memory
 from tilewright.runtime.sim.values import Array
 from tilewright.target.queues import QUEUES
@@ -26,28 +23,11 @@ from tilewright.target.queues import QUEUES
 
 @dataclass(slots=True)
 class Operand:
-    """An operand of an instruction: the place of its memory, its indices by the axes.
-
-    ``steps`` are, once they are known, the distances of its elements from the first one, where
-    these are the same in every thread (``steady``).
-    """
+    """An operand of an instruction: the place of its memory, its indices by the axes."""
 
     place: int
     indices: Callable[[Frame], list[Array]]
     what: Any
-    steady: bool = True
-    steps: list[Array] | None = None
-
-
-def is_steady(access: Access, axes: Sequence[Var]) -> bool:
-    """Whether the indices of an operand are sums of what the axes and what others say."""
-    own = set(axes)
-    return all(
-        set(free_vars(atom)) <= own
-        for index in access.indices
-        for atom in as_affine(index).terms
-        if uses(atom, own)
-    )
 
 
 class InstructionView:
@@ -90,23 +70,23 @@ class InstructionView:
         memory = frame.memories[o.place]
         memory.write(frame, o.indices(frame), np.asarray(value)[()], None, self._site, o.what)
 
-    def read_block(self, operand: int, zeros_outside: bool = False) -> Array:
+    def read_block(
+        self, operand: int, zeros_outside: bool = False, inside: int | None = None
+    ) -> Array:
         """All elements of an operand: of shape (groups, its extents along its axes).
 
-        With ``zeros_outside``, those that its memory does not have are zero.
+        With ``zeros_outside``, those that its memory does not have are zero; with ``inside``, no
+        others are read than those that the memory of that operand, of the same axes, has.
         """
         o, leaders = self._operands[operand], self._leaders(0)
         memory = self._memory(operand)
         at = self._block(operand, leaders)
-        keep = None
-        if zeros_outside:
-            shape = (leaders.n, at[0].shape[-1])
-            keep = np.ones(shape, np.bool_)
-            for index, extent in zip(at, memory.form.shape, strict=True):
-                keep &= (index >= 0) & (index < extent)
+        keep = self._inside(memory, at, leaders) if zeros_outside else None
+        if inside is not None:
+            keep = self._inside(self._memory(inside), self._block(inside, leaders), leaders)
         with self._in_order(memory), self._by_a_unit(memory, at, store=False):
             found = Memory.read(memory, leaders, at, keep, self._site, o.what)
-        if keep is None:
+        if not zeros_outside:
             self._use(memory, leaders, at, write=False)
         if (
             memory.races is not None and self.instruction.group > 1
@@ -118,15 +98,26 @@ class InstructionView:
             leaders.n, *self._extents(operand)
         )
 
-    def write_block(self, operand: int, value: Array) -> None:
-        """Store all elements of an operand, in the same shape."""
+    def write_block(self, operand: int, value: Array, none_outside: bool = False) -> None:
+        """Store all elements of an operand, in the same shape; with ``none_outside``, those that
+        its memory has."""
         o, leaders = self._operands[operand], self._leaders(0)
         memory = self._memory(operand)
         at = self._block(operand, leaders)
-        flat = value.reshape(leaders.n, -1)
+        flat, keep = value.reshape(leaders.n, -1), None
+        if none_outside:
+            keep = self._inside(memory, at, leaders)
         with self._in_order(memory), self._by_a_unit(memory, at, store=True):
-            Memory.write(memory, leaders, at, flat, None, self._site, o.what)
-        self._use(memory, leaders, at, write=True)
+            Memory.write(memory, leaders, at, flat, keep, self._site, o.what)
+        if keep is None:
+            self._use(memory, leaders, at, write=True)
+
+    def _inside(self, memory: Memory, at: list[Array], leaders: Frame) -> Array:
+        """Which elements of a block a memory has."""
+        keep = np.ones((leaders.n, at[0].shape[-1]), np.bool_)
+        for index, extent in zip(at, memory.form.shape, strict=True):
+            keep &= (index >= 0) & (index < extent)
+        return keep
 
     def meet(self) -> None:
         """Check that all blocks of a cluster copy the same, the second operand to the first, where
@@ -228,39 +219,10 @@ class InstructionView:
 
     def _block(self, operand: int, frame: Frame) -> list[Array]:
         """The indices of all elements of an operand: one row a group, one column an element."""
-        o = self._operands[operand]
-        if not o.steady:
-            return self._elements(operand, frame)
-        if o.steps is None:
-            o.steps = self._steps(operand)
-        for slot in self._axes:
-            frame.bind(slot, np.int32(0))
-        first = [np.broadcast_to(i, (frame.n,)) for i in o.indices(frame)]
-        return [i[:, None] + step for i, step in zip(first, o.steps, strict=True)]
-
-    def _elements(self, operand: int, frame: Frame) -> list[Array]:
-        """The same, of each element by itself."""
-        o = self._operands[operand]
         own, extents = self.instruction.axes_of(self.instruction.operands[operand])
-        found = []
-        for slot in self._axes:
-            frame.bind(slot, np.int32(0))
-        for values in np.ndindex(*extents):
-            for k, value in zip(own, values, strict=True):
-                frame.bind(self._axes[k], np.int32(value))
-            found.append([np.broadcast_to(i, (frame.n,)) for i in o.indices(frame)])
-        return [np.stack(one, axis=1) for one in zip(*found, strict=True)]
-
-    def _steps(self, operand: int) -> list[Array]:
-        """How far the indices of each element are from those of the first, in any thread."""
-        o, lanes = self._operands[operand], self._frame.lanes
-        frame = self._frame.narrow(lanes == lanes[0])
-        own, extents = self.instruction.axes_of(self.instruction.operands[operand])
-        values = np.indices(extents, np.int32).reshape(len(extents), 1, -1)
-        for slot in self._axes:
-            frame.bind(slot, np.int32(0))
-        for k, value in zip(own, values, strict=True):
-            frame.bind(self._axes[k], value)
-        count = values.shape[-1]
-        table = [np.broadcast_to(np.ravel(i), (count,)) for i in o.indices(frame)]
-        return [i - i[0] for i in table]
+        count = math.prod(extents)
+        values = dict.fromkeys(self._axes, np.zeros(count, np.int32))
+        places = np.indices(extents, np.int32).reshape(len(extents), count)
+        values.update((self._axes[k], place) for k, place in zip(own, places, strict=True))
+        found = self._operands[operand].indices(Spread.of(frame, values))
+        return [np.broadcast_to(i, (frame.n * count,)).reshape(frame.n, count) for i in found]

@@ -25,7 +25,7 @@ from tilewright.runtime.sim.divergence import require_block, require_warp
 from tilewright.runtime.sim.expressions import ExpressionCompiler
 from tilewright.runtime.sim.findings import Site, Sites
 from tilewright.runtime.sim.frame import Frame
-from tilewright.runtime.sim.instruction import InstructionView, Operand, is_steady
+from tilewright.runtime.sim.instruction import InstructionView, Operand
 from tilewright.runtime.sim.values import Array, numpy_type
 from tilewright.target.queues import QUEUES
 
@@ -253,12 +253,9 @@ class StatementCompiler:
         x = self.expressions
         axes = [x.slot(axis) for axis in s.axes]
         operands = [
-            Operand(
-                x.place(o.buffer), x.indices(o.indices), (o.buffer, o.indices),
-                is_steady(o, s.axes),
-            )
+            Operand(x.place(o.buffer), x.indices(o.indices), (o.buffer, o.indices))
             for o in s.operands
-        ]  # fmt: skip
+        ]
 
         def execute(frame: Frame) -> None:
             if s.instruction.group > 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from itertools import product
 
 from tilewright.target.instructions.tma_load import LARGEST
@@ -15,8 +16,8 @@ from tilewright.topi.gpu.box_products import (
     BARRIERS,
     CHANNELS,
     GROUPS,
-    MOST,
     STAGES,
+    best_of,
     clusters,
     convolution_of,
     resident_blocks,
@@ -44,34 +45,28 @@ def suits_gradient(problem: Problem) -> bool:
     return p is not None and p.pass_ == "wgrad"
 
 
+def suits_whole_gradient(problem: Problem) -> bool:
+    """Whether a block may have a row of taps, or several."""
+    return suits_gradient(problem) and bool(gradients(problem, whole=True))
+
+
 def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
-    found = _gradient_tiles(problem)
-    return sorted(found, key=lambda tile: found[tile])[:MOST]
-
-
-def best_gradient(problem: Problem) -> float:
-    """Microseconds that the best tile, also of whole boxes, is predicted to take."""
-    found = (_gradient_tiles(problem, whole=whole) for whole in (False, True))
-    return min((cost for tiles in found for cost in tiles.values()), default=math.inf)
+    return best_of(gradients(problem))
 
 
 def whole_gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """The same, of whole boxes."""
-    found = _gradient_tiles(problem, whole=True)
-    return sorted(found, key=lambda tile: found[tile])[:MOST]
+    return best_of(gradients(problem, whole=True))
 
 
-def suits_whole_gradient(problem: Problem) -> bool:
-    """Whether blocks that have a row of taps, or several, are predicted to be faster."""
-    if not suits_gradient(problem):
-        return False
-    found, plain = (_gradient_tiles(problem, whole=whole) for whole in (True, False))
-    return bool(found) and min(found.values()) < min(plain.values(), default=math.inf)
+def gradient_price(*, whole: bool = False) -> Callable[[Problem, BoxGradientTile, Target], float]:
+    """What tiles of a problem are predicted to take, in microseconds."""
+    return lambda problem, tile, target: gradients(problem, whole=whole)[tile]
 
 
 @functools.lru_cache(maxsize=64)
-def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile, float]:
+def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile, float]:
     """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
@@ -89,7 +84,7 @@ def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradien
         if p.groups > 1 and p.multiplier % filters:
             continue
         tiles = taps // (high * wide) * -(-p.out_channels // filters) * -(-own // channels)
-        seen = math.prod(reach(p, box)) if whole else PIXELS
+        seen = math.prod(reach(p, box, high)) if whole else PIXELS
         of_dy, of_x = 2 * -(-filters // ROW) * ROW * PIXELS, 2 * channels * seen
         shared = [(1, 1)] if whole else list(clusters(-(-own // channels), -(-alike // filters)))
         for stages in STAGES:
@@ -127,12 +122,18 @@ def _of_taps(p: Convolution) -> list[tuple[int, int, int, int]]:
 
 
 def _of_whole(p: Convolution) -> list[tuple[int, int, int, int]]:
-    """The same of whole boxes: all rows of taps of a plane, and all of a row; none where neighbours
-    in dy do not see neighbours, or there is a tap alone."""
+    """The same of whole boxes: some rows of taps of a plane, with all taps of each; none where
+    neighbours in dy do not see neighbours, or there is a tap alone."""
     (*_, high, wide), channels = p.kernel, of_row(p)
-    if p.stride[-1] > 1 or high > max(GROUPS) or high * wide == 1 or wide * channels > MOST_COLUMNS:
+    if p.stride[-1] > 1 or high * wide == 1 or wide * channels > MOST_COLUMNS:
         return []
-    return [] if max(reach(p, pixels(p, LINE))) > LARGEST else [(high, wide, ROWS, channels)]
+    return [
+        (rows, wide, groups * ROWS, channels)
+        for groups, rows in product(GROUPS, range(1, max(GROUPS) + 1))
+        if rows * groups <= max(GROUPS) and high % rows == 0
+        and groups * ROWS <= max(ROWS, p.out_channels)
+        and max(reach(p, pixels(p, LINE), rows)) <= LARGEST
+    ]  # fmt: skip
 
 
 def _pixel_parts(steps: int, tiles: int, even: bool) -> list[int]:

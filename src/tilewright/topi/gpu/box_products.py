@@ -16,12 +16,12 @@ from itertools import product
 from operator import itemgetter
 from typing import TypeVar
 
+from tilewright.ir.dtype import dtype
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
-from tilewright.topi.epilogue import STEPS
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
@@ -39,7 +39,7 @@ from tilewright.topi.nn.box_copies import (
     widths,
 )
 from tilewright.topi.nn.box_factors import BESIDE
-from tilewright.topi.nn.box_matmul import as_convolution
+from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED
@@ -65,10 +65,12 @@ _COLUMNS = 16
 #: of them, to store results.
 _TURNED = 1.2
 #: What a block waits besides for the numbers of its channels, before its first step, in
-#: microseconds; and to how many results an SM adds what its threads read in one.
-_NUMBERS, _ADDED = 1.4, 6_900
+#: microseconds; to how many results an SM adds in one what its threads read, and what TMA has
+#: brought; and the most channels of a tile, and steps, of which it brings that: warps that have
+#: many sums each are few, and wait for what they read of shared memory, which many steps need.
+_NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
 #: A launch that adds parts, or one that copies, in microseconds.
-_ADDING = 0.6
+_ADDING, _COPYING = 0.6, 1.35
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.1, 0.75
@@ -167,15 +169,22 @@ def suited(problem: Problem) -> Convolution | None:
     return None if chunk == 8 and p.channels * math.prod(p.kernel) <= ROW else found
 
 
+def each_image(problem: Problem) -> Convolution | None:
+    """The convolution of images with a filter each that several products of matrices are."""
+    if not isinstance(problem, Gemm) or problem.batch == 1 or are_apart(problem):
+        return None
+    return as_convolutions(problem) if suited(problem.replace(batch=1)) is not None else None
+
+
 def suits(problem: Problem) -> bool:
     """Whether it is a convolution in 16 or 8 bits or TF32, dense or in groups, whose images TMA can
-    bring, or copies of them: channels last. Or a product of matrices that is one."""
+    bring, or copies of them: channels last. Or one product of matrices that is one."""
     return suited(problem) is not None
 
 
 def suits_products(problem: Problem) -> bool:
     """Whether rows of the product are pixels, and an SM has room for some tile."""
-    p = suited(problem)
+    p = suited(problem) or each_image(problem)
     return p is not None and p.pass_ != "wgrad" and bool(_product_tiles(problem, split=False))
 
 
@@ -337,7 +346,7 @@ class Sizes:
 
     def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
-        return math.prod(-(-e // n) for e, n in zip(self.extents, box, strict=True))
+        return math.prod([-(-e // n) for e, n in zip(self.extents, box, strict=True)])
 
     def is_less(self, box: tuple[int, ...]) -> bool:
         """Whether one of half as many rows has all that this has."""
@@ -352,7 +361,8 @@ def _product_tiles(
 ) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,
     each group of threads has every so many-th."""
-    p = suited(problem)
+    several = each_image(problem)
+    p = several or suited(problem)
     assert p is not None
     of = Sizes.of(p, p.accumulate if split else problem.result_dtype)
     longer: float = 1
@@ -362,13 +372,14 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
+    before = copying(problem, p)
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
-    boxes = {n: boxes_of(of, ROWS * n) for n in GROUPS}
+    boxes = {n: boxes_of(of, ROWS * n, several is not None) for n in GROUPS}
     if beside > 1:
         unmoved = max(p.kernel) == 1 and not any(p.padding) and of.extents[-1] % beside == 0
         across = [beside * n for n in ((1, 2, 4, 8, 16) if unmoved else (1,))]
-        boxes = {beside: boxes_of(of, ROWS * beside, across)}
+        boxes = {beside: boxes_of(of, ROWS * beside, across=across)}
     alike = computes_numbers(p)
     last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
     shapes = [
@@ -383,7 +394,10 @@ def _product_tiles(
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
         shapes += _turned(p, of.extents, split)
     own = of.mean * of.parts
-    for rows, channels, box, turned in shapes:
+    for (rows, channels, box, turned), late in product(shapes, (False, True)):
+        there, read = added_bytes(problem, rows, channels) if late else (0, 0)
+        if late and (split or not there or read or channels > _MOST_ADDED or steps > _SOON):
+            continue
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
         tiles = number * -(-wide // channels)
         into = _parts(steps, tiles) if split else []
@@ -391,7 +405,7 @@ def _product_tiles(
             continue
         sides = (channels, rows) if turned else (rows, channels)
         directly = not turned and leaves_directly(problem, p, channels)
-        staged = 0 if split else of.staged(problem, rows, channels, directly)
+        staged = 0 if split else of.staged(problem, rows, channels, directly) + there
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         blocks *= beside == 1
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
@@ -400,7 +414,7 @@ def _product_tiles(
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
             parts = of_a_group(p)[1] // channels if slices == 1 else 1
-        many = last and tiles * of.phases >= MACHINE.sms
+        many = last and several is None and tiles * of.phases >= MACHINE.sms
         shared = list(clusters(parts, number)) if many else [(1, 1)]
         for stages in STAGES:
             memory = stages * a_step + BARRIERS + staged
@@ -409,24 +423,24 @@ def _product_tiles(
                 continue
             time = functools.partial(
                 time_of, problem, *sides, of.depth * of.terms, stages=stages, resident=resident,
-                slices=slices, brought_rows=blocks,
+                slices=slices, brought_rows=blocks, added_there=late,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
                 cost = time(each, tiles * splits, size=written, brought=each * a_step)
                 moved = 4 * (splits + 1) * math.prod(of.extents) * wide
-                cost += _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
+                cost += before + _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                 found[BoxProductTile.of(box, channels, stages, splits, 1, int(turned))] = cost
             for boxes_to, filters_to in [] if split else shared:
                 seen = longer * rows * slices / boxes_to
                 brought = own * (seen + channels / filters_to) * of.depth
                 cluster, each = boxes_to * filters_to, 1
-                cost = time(
+                cost = before + time(
                     own * uneven, tiles * of.phases, size=stored, brought=brought, cluster=cluster
                 )
                 tile = functools.partial(
                     BoxProductTile.of, box, channels, stages, turned=int(turned),
-                    boxes_to=boxes_to, filters_to=filters_to,
+                    boxes_to=boxes_to, filters_to=filters_to, added=int(late),
                 )  # fmt: skip
                 found[tile()] = cost
                 if stages < _AHEAD or of.phases > 1:
@@ -436,8 +450,8 @@ def _product_tiles(
                     each = _behind_one_another(number // filters_to, tiles // cluster, slots)
                 else:
                     each = -(-tiles // cluster // slots)
-                gain = _BEHIND * (each - 1) / resident
-                found[tile(boxes=each)] = cost - gain
+                if each > 1:
+                    found[tile(boxes=each)] = cost - _BEHIND * (each - 1) / resident
     return found
 
 
@@ -495,7 +509,20 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
 
 def _reads_results(p: Problem) -> bool:
     """Whether threads read what is added to each result."""
-    return any(shape == "output" for step in p.epilogue for _, shape in step.tensors)
+    return "output" in p.epilogue_shapes
+
+
+def added_bytes(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
+    """Bytes of what is added to the results of a box: that TMA brings, and that threads read."""
+    names = {name for x in problem.epilogue for name, shape in x.tensors if shape == "output"}
+    brought = read = 0
+    for shape, kind in (problem.inputs()[name] for name in names):
+        w, size = widths(kind), rows * channels * dtype(kind).bytes
+        if shape[-1] % w.chunk == 0 and channels % w.row == 0:
+            brought += size
+        else:
+            read += size
+    return brought, read
 
 
 def computes_numbers(p: Problem) -> bool:
@@ -537,23 +564,27 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def boxes_of(of: Sizes, rows: int, across: Sequence[int] = ()) -> list[tuple[int, ...]]:
-    """Boxes of powers of two with that many results, as many ``across`` as one of these where there
-    are some: the two with the least beyond the images, but those of which one of half as many rows
-    has all. Of channels in blocks what is short of lines of memory counts too, and of equals the
-    widest are taken."""
+def boxes_of(
+    of: Sizes, rows: int, single: bool = False, across: Sequence[int] = ()
+) -> list[tuple[int, ...]]:
+    """Boxes of powers of two with that many results, of a ``single`` image or of several, as many
+    ``across`` as one of these where there are some: the two with the least beyond the images, but
+    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
+    memory counts too, and of equals the widest are taken."""
     found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
     for space in product(sizes, repeat=len(extents) - 1):
         if math.prod(space) > rows or (across and space[-1] not in across):
             continue
         box = (rows // math.prod(space), *space)
+        if single and box[0] > 1:
+            continue
         if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
             continue
         first = 0 if of.block else 1
-        if any(n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)):
+        if True in [n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)]:
             continue
-        whole = math.prod(-(-e // n) * n for e, n in zip(extents, box, strict=True))
+        whole = math.prod([-(-e // n) * n for e, n in zip(extents, box, strict=True)])
         if of.block:
             short = max(1.0, _LINE / (of.block * space[-1])) - 1
             found.append((whole * (1 + _SHORT * short), -space[-1], box))
@@ -565,12 +596,13 @@ def boxes_of(of: Sizes, rows: int, across: Sequence[int] = ()) -> list[tuple[int
 def time_of(
     p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
-    cluster: int = 1,
+    cluster: int = 1, added_there: bool = False,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
-    part of the columns; an SM holds ``resident`` blocks."""
+    part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
+    memory where it is ``added_there``."""
     r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _rates(p)
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
@@ -586,9 +618,9 @@ def time_of(
     begin = r.begin + steps * r.wait / (stages - 1) + r.alone * stores * (resident == 1)
     if p.epilogue:
         alone += arithmetic(p, rows, columns, resident)
-        alone += rows * columns * _reads_results(p) / _ADDED
-        shapes = {shape for step in p.epilogue for _, shape in step.tensors}
-        begin += _NUMBERS * ("channel" in shapes)
+        added = _ADDED_THERE if added_there else _ADDED
+        alone += rows * columns * _reads_results(p) / added
+        begin += _NUMBERS * ("channel" in p.epilogue_shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
 
@@ -600,10 +632,29 @@ def _rates(p: Problem) -> Rates:
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     """Microseconds that an SM with ``resident`` blocks issues what is computed of the results of
     a tile beyond their sums: nothing of the same block overlaps it."""
-    count = sum(STEPS[step.name].instructions for step in p.epilogue)
+    count = p.epilogue_instructions
     warps = resident * rows // ROWS * LANES // WARP
     hidden = 1 + _LATENCY / warps**2
     return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
+
+
+def copying(problem: Problem, p: Convolution) -> float:
+    """Microseconds of the copy of what windows slide over, where ``p`` has other channels or other
+    pixels; of a pass whose result is an image."""
+    own = convolution_of(problem)
+    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
+        return 0
+    (read, elements), (channels, made) = _slid_over(as_brought(own)), _slid_over(p)
+    if read == channels:
+        return 0
+    return _COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
+
+
+def _slid_over(p: Convolution) -> tuple[int, int]:
+    """Channels of what windows slide over, and elements of it."""
+    channels = p.out_channels if p.pass_ == "dgrad" else p.channels
+    image = p.out_image if p.pass_ == "dgrad" else p.image
+    return channels, p.batch * channels * math.prod(image)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:

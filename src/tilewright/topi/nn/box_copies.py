@@ -83,6 +83,10 @@ _MANY = 32
 #: Columns that an instruction, and so a tile, has at most.
 MOST_COLUMNS = 256
 
+#: For how many products each element of an image and a filter must count, and how many there must
+#: be besides, that copies whose pixels begin at lines of memory are sooner.
+_COPIED, _LAUNCHED = 1100, 1.75e9
+
 #: A convolution of some number of dimensions.
 Kind = TypeVar("Kind", bound=Convolution)
 
@@ -217,6 +221,23 @@ def _fold(p: Convolution) -> Fold:
     return squares if few and 4 * squares.bytes(p) <= 3 * by_row.bytes(p) else by_row
 
 
+def _fills(p: Convolution) -> bool:
+    """Whether pixels are copied so that each begins at a line of memory, as long as a row of shared
+    memory: of others, rows that TMA brings lie in two lines, and take up to twice as long. It pays
+    where taps read them often, and hardly more is multiplied, or in less short steps."""
+    w, read = widths(p.dtype), of_a_group(p)[0]
+    if w.chunk != 8 or p.block or p.groups > 1 or p.pass_ == "wgrad" or math.prod(p.kernel) == 1:
+        return False
+    if read <= w.row or read % w.row == 0 or read % w.chunk:
+        return False
+    if w.filled(read) % w.row and w.step(w.filled(read)) > w.deep:
+        return False
+    taps = math.prod(p.kernel) * p.channels * p.out_channels
+    image = p.image if p.pass_ == "forward" else p.out_image
+    copied = p.batch * math.prod(image) * read + taps
+    return p.batch * math.prod(p.out_image) * taps > _COPIED * copied + _LAUNCHED
+
+
 def _turns(p: Convolution, joined: int) -> bool:
     """Whether a gradient by the input needs the filter turned."""
     return p.pass_ == "dgrad" and max(p.stride) == 1 and not (joined == 1 and is_turned(p))
@@ -305,6 +326,9 @@ def in_boxes(p: Convolution) -> Convolution | None:
             stride=(*p.stride[:-1], 1), dilation=(*p.dilation[:-1], 1),
             padding=(*p.padding[: half - 1], 0, *p.padding[half:-1], 0),
         )  # fmt: skip
+    if _fills(p):
+        channels = -(-of_a_group(p)[0] // ROW) * ROW
+        p = p.replace(**{"channels" if p.pass_ == "forward" else "multiplier": channels})
     if not _turns(p, joined):
         return p
     before = Convolved(p).before
@@ -356,9 +380,13 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
     copies = []
     if folds:
         copies.append(_columns(p, made, first, batch))
-    image = copies[0] if folds else first
+    elif _fills(p):
+        copies.append(_whole_lines(p, made, first, batch))
+    image = copies[0] if copies else first
     if p.pass_ == "wgrad":
         return Boxed(made, image, second, tuple(copies), place)
+    if copies and is_turned(p):
+        return Boxed(made, image, _FewerFilters(second, p.out_channels), tuple(copies))
 
     def joint(m: Any, *place: Any) -> Any:
         """An element of the filter of joined groups."""
@@ -366,9 +394,35 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
         at = c - offset(m)
         read = second[p.filter_place(m, at, taps[gone:])]
         inside = [at >= 0, at < own] if joined > 1 else []
+        if _fills(p):  # of which there are fewer
+            inside = [at < own] if p.pass_ == "forward" else [m < p.out_channels]
         return te.if_then_else(te.all(*inside), read, te.const(0, read.dtype)) if inside else read
 
     return Boxed(made, image, _filter(p, made, joint, copies), tuple(copies))
+
+
+@dataclass(frozen=True)
+class _FewerFilters:
+    """A filter that is read as if it had more of them, which are zero."""
+
+    filter: Any
+    count: int
+
+    def __getitem__(self, place: tuple[Any, ...]) -> Any:
+        read = self.filter[place]
+        return te.if_then_else(place[0] < self.count, read, te.const(0, read.dtype))
+
+
+def _whole_lines(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tensor:
+    """The image, or dy, with channels that are filled up."""
+    images, extents, (read, _) = Images(p.layout), list(p.image_extents), of_a_group(p)
+    if p.pass_ == "dgrad":
+        extents = list(p.out_image[len(p.image) - p.rank :])
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        return te.if_then_else(c < read, image[images.order(n, c, at)], te.const(0, p.dtype))
+
+    return images.compute(batch, -(-read // ROW) * ROW, extents, element, "Filled")
 
 
 def _in_halves(made: Convolution, b: Boxed, batch: Any) -> Boxed:
@@ -429,7 +483,7 @@ def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor])
     name, own = "Joined", p.channels // made.groups
     filters = p.out_channels // made.groups
     if is_phased(p):
-        copies.append(_phased(p, joint, own, filters, widths(p.dtype).filled(filters)))
+        copies.append(_phased(p, joint, own, filters, widths(p.dtype).filled(of_a_group(made)[0])))
         return copies[-1]
     if p.pass_ == "dgrad":  # a channel of x is the result, and taps are turned
 
@@ -439,7 +493,7 @@ def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor])
             return joint(c // own * filters + m, *at, c % own)
 
         element, name = turned, "Turned"
-    elif made.kernel[-1] != p.kernel[-1] or made.channels != p.channels:
+    elif _folds(p.replace(groups=made.groups, multiplier=filters)):
         fold = _fold(p)
         row_of = fold.columns * p.channels
 

@@ -222,15 +222,15 @@ class Added:
         }  # fmt: skip
 
 
-def reach(p: Convolution, box: tuple[int, ...]) -> tuple[int, ...]:
+def reach(p: Convolution, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
     """Images and the extents in them of what a box of results of a problem that boxes can bring
-    sees through all taps."""
+    sees through all taps; of a gradient by the filter, through so many ``rows`` of a plane's."""
     w, (images, *space) = Convolved(p), box
     if max(w.kernel) == 1 and not is_phased(p):
         return box
     steps: Any = zip(space, w.kernel, w.stride, w.dilation, strict=True)
     if p.pass_ == "wgrad":  # whose boxes are of dy, and whose blocks have taps of one plane
-        taps = (*[1] * (len(space) - 2), *w.result[-2:])
+        taps = (*[1] * (len(space) - 2), rows or w.result[-2], w.result[-1])
         steps = zip(space, taps, w.dilation, w.stride, strict=True)
     if is_phased(p):
         steps = [(e, c.taps, 1, 1) for e, c in zip(space, all_phases(p), strict=True)]

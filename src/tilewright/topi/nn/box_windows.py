@@ -27,6 +27,7 @@ from tilewright.topi.declare import (
     relaid,
 )
 from tilewright.topi.nn.box_copies import (
+    MOST_COLUMNS,
     ROW,
     Boxed,
     Phases,
@@ -40,6 +41,7 @@ from tilewright.topi.nn.box_copies import (
     in_boxes,
     is_in_halves,
     is_phased,
+    is_turned,
     laid,
     of_a_group,
     parted,
@@ -140,13 +142,14 @@ class BoxDeclaration(Declaration):
         """Dimensions of an image, also where the first has one row."""
         return len(self.sum.shape) - 2 - (self.phased is not None) - (self.boxes.beside > 1)
 
-    def reach(self, box: tuple[int, ...]) -> tuple[int, ...]:
-        """Images, and extents in them, of what a box of results sees through all taps."""
+    def reach(self, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
+        """Images, and extents in them, of what a box of results sees through all taps, or of dy
+        through so many ``rows`` of them."""
         if not isinstance(self.problem, Convolution):
             return box
         p = in_boxes(self.problem)
         assert p is not None
-        return reach(p, box)
+        return reach(p, box, rows)
 
 
 def declare_boxes(
@@ -281,7 +284,7 @@ def _declare(
     b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
         return _phases(p, inputs, b, whole, staged=staged)
-    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged, beside)
+    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged, beside=beside)
     total, gone = sums.total, [0] * (len(p.image) - p.rank)
     if p.pass_ == "wgrad":
         result = total
@@ -343,18 +346,18 @@ def declared_with_epilogue(
 
 def sums_of(
     p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False,
-    beside: int = 1,
+    each: bool = False, beside: int = 1,
 ) -> BoxSums:  # fmt: skip
     """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
-    of the problem's."""
+    of the problem's, behind that of the image where there is a filter for ``each``."""
     if p.pass_ == "wgrad":
         return _filter(p, first, second, batch, whole)
-    return _images(p, first, second, batch, whole, staged=staged, beside=beside)
+    return _images(p, first, second, batch, whole, staged=staged, each=each, beside=beside)
 
 
 def _images(
     p: Convolution, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False,
-    staged: bool = False, beside: int = 1,
+    staged: bool = False, each: bool = False, beside: int = 1,
 ) -> BoxSums:  # fmt: skip
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
@@ -374,21 +377,24 @@ def _images(
 
     # A filter may be copied with channels last, whatever the image.
     block = p.block if p.block and len(filter.shape) == p.rank + 3 else 0
+    number = batch if each else None
     place = p.filter_place if block == p.block else p.replace(layout="NHWC").filter_place
 
-    def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
+    def tap(f: Any, c: Any, at: Sequence[Any], *own: Any) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
-        read = filter[place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])]
+        found = place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])
+        read = filter[(*own, *found)]
         return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
 
     right = Taps(
-        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, block=block
+        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, number=number,
+        block=block,
     )  # fmt: skip
 
     def element(*at: Any) -> Any:
         *result, f = at
         value = seen(f, result, taps, left_c).astype(p.accumulate)
-        other = right(f, taps, right_c).astype(p.accumulate)
+        other = right(f, taps, right_c, *result[: int(each)]).astype(p.accumulate)
         return te.sum(value * other, axis=[*taps, rc])
 
     total = te.compute((*results, wide), element, name="Sums")
@@ -450,7 +456,7 @@ def _phases(
     phase sees anything the others are zeros that nothing is summed for."""
     q, grad, filter = b.problem, b.first, b.second
     batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
-    turned, cut = not b.copies, all_phases(p)
+    turned, cut = is_turned(p), all_phases(p)
     number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
@@ -608,9 +614,13 @@ def _filter(p: Convolution, image: Any, grad: Any, batch: Any, whole: bool) -> B
 
 
 def of_row(p: Convolution) -> int:
-    """Channels of a row of shared memory, where a gradient by the filter reads whole boxes."""
-    w = widths(p.dtype)
-    return w.step(w.filled(p.channels // p.groups))
+    """Channels of a row of shared memory, where a gradient by the filter reads whole boxes: as many
+    as an instruction has columns for, of each tap of a row."""
+    w, wide = widths(p.dtype), p.kernel[-1]
+    row = w.step(w.filled(p.channels // p.groups))
+    while row > w.deep and row * wide > MOST_COLUMNS:
+        row //= 2
+    return row
 
 
 def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:

@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from tilewright import te
@@ -27,6 +26,7 @@ from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
+from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 
 #: Channels of the widest vector.
@@ -40,13 +40,13 @@ class FlatWindows(Convolved):
     """A forward pass, or a gradient by the input, in groups; strides of such a gradient are 1, or 2
     where taps lie side by side."""
 
-    @cached_property
+    @once
     def phases(self) -> tuple[int, ...]:
         """By dimension, kinds of results with taps of their own."""
         p = self.problem
         return p.stride if self._turned else (1,) * len(p.stride)
 
-    @cached_property
+    @once
     def filters(self) -> tuple[int, int]:
         """Channels of a group: of the result, those of all phases, and of what is convolved."""
         own = self.problem.channels // self.problem.groups
@@ -54,24 +54,24 @@ class FlatWindows(Convolved):
             return own * math.prod(self.phases), self.problem.multiplier
         return self.problem.multiplier, own
 
-    @cached_property
+    @once
     def kernel(self) -> tuple[int, ...]:
         """Taps of a phase."""
         return tuple(-(-k // s) for k, s in zip(self.problem.kernel, self.phases, strict=True))
 
-    @cached_property
+    @once
     def result(self) -> tuple[int, ...]:
         """Results of a phase, of those whose phases have most."""
         own = super().result
         ends = zip(own, self._first, self.problem.padding, self.phases, strict=False)
         return tuple((e - 1 + low) // s - q + 1 for e, q, low, s in ends)
 
-    @cached_property
+    @once
     def _first(self) -> tuple[int, ...]:
         """By dimension, the number of the first result in its phase, counted from the padding's."""
         return tuple(low // s for low, s in zip(self.problem.padding, self.phases, strict=False))
 
-    @cached_property
+    @once
     def before(self) -> tuple[int, ...]:
         """Rows and columns of padding before the image."""
         if not self._turned:
@@ -79,18 +79,18 @@ class FlatWindows(Convolved):
         each = zip(self.kernel, self.dilation, self._first, strict=True)
         return tuple((k - 1) * d - q for k, d, q in each)
 
-    @cached_property
+    @once
     def factors(self) -> str:
         """The type in which factors are stored: of integers float32, for which vectors have more
         arithmetic, and in which sums of :attr:`exact` products are exact."""
         return "float32" if self.problem.is_quantized else self.problem.accumulate
 
-    @cached_property
+    @once
     def exact(self) -> int:
         """How many products of integers are summed exactly in float32: up to 2**24."""
         return 2**24 // ((255 if self.problem.dtype == "uint8" else 128) * 128)
 
-    @cached_property
+    @once
     def channels_at_once(self) -> int:
         """Channels whose products are summed before sums become integers; all of floats."""
         own = self.filters[1]
@@ -138,7 +138,7 @@ class FlatWindows(Convolved):
             phase = phase // s
         return found[::-1]
 
-    @cached_property
+    @once
     def stored(self) -> tuple[int, ...]:
         """Planes, where there are some, rows and columns that are stored of a phase: what windows
         of whole rows see, and of the first one more, which results beyond the last column read and
@@ -161,7 +161,7 @@ class FlatWindows(Convolved):
         first, *rest = ((r - 1) * s + (k - 1) * d + 1 for r, s, k, d in each)
         return (first + self.stride[0], *rest)
 
-    @cached_property
+    @once
     def results(self) -> int:
         """Results that are computed of a channel of an image where vectors lie along pixels."""
         return self.result[0] * math.prod(self.stored[1:])

@@ -70,14 +70,17 @@ class TapDeclaration(BoxDeclaration):
 
     seen: Tensor | None = None
 
-    def boxes_of(self, channels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The boxes of dy and of x of a step, channels last, of a block of some ``channels``."""
+    def boxes_of(self, channels: int, above: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The boxes of dy and of x of a step, channels last, of a block of some ``channels``, and
+        of as many rows of taps, if not of all."""
         assert isinstance(self.problem, Conv)
         p = taps_of(self.problem)
         assert p is not None
         filters, row = rows_of(p)
-        x = (*reach(p, self.boxes.pixels), row) if self.seen is None else box_of_rows(p, channels)
-        return (*self.boxes.pixels, filters), x
+        dy = (*self.boxes.pixels, filters)
+        if self.seen is not None:
+            return dy, box_of_rows(p, channels)
+        return dy, (*reach(p, self.boxes.pixels, above), row)
 
 
 def pixel_box(p: Conv) -> tuple[int, int, int]:
@@ -141,7 +144,7 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     x, dy = views["data"], views["grad"]
     thin, copies, seen = is_thin(made), tuple[Tensor, ...](), None
     if thin:
-        copies = (_rows(made, x),)
+        copies = (rows_of_columns(made, x),)
         sums, seen = _thin_sums(made, copies[0], dy, x.shape[0])
     else:
         sums = _sums(made, x, dy, x.shape[0])
@@ -163,7 +166,7 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     )  # fmt: skip
 
 
-def _rows(p: Conv, image: Any) -> Tensor:
+def rows_of_columns(p: Conv, image: Any) -> Tensor:
     """Rows of an image of few channels, from their padding on: (image, row, columns of its channels
     side by side)."""
     w, images, each = widths(p.dtype), Images(p.layout), filled(p)
@@ -230,9 +233,11 @@ def _thin_sums(p: Conv, rows: Tensor, grad: Any, batch: Any) -> tuple[BoxSums, T
     return BoxSums(total, left, right, True, pixels=box), seen
 
 
-def reach(p: Conv, box: Sequence[Any]) -> tuple[Any, ...]:
-    """Images, rows and columns of a phase of x that all taps of a box of dy see."""
-    taps = zip(box[1:], p.kernel, p.dilation, p.stride, strict=True)
+def reach(p: Conv, box: Sequence[Any], rows: int = 0) -> tuple[Any, ...]:
+    """Images, rows and columns of a phase of x that all taps of a box of dy see, or those of so
+    many ``rows`` of them: of one, where there are strides."""
+    kernel = (rows or p.kernel_h, p.kernel_w)
+    taps = zip(box[1:], kernel, p.dilation, p.stride, strict=True)
     return box[0], *(e + (k - 1) * d // s for e, k, d, s in taps)
 
 

@@ -40,7 +40,7 @@ def schedule_byte_products(d: BoxDeclaration, tile: WarpProductTile) -> Schedule
     boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
     seen, filters = (s.cache_read(t, "fragment", [d.sum]) for t in (boxes, taps))
     results, out = staged(s, d), s[d.output]
-    block, box = store(out, d, tile)
+    block, box, _ = store(out, d, tile)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     warp = stage_results(s[results], d, tile, box, out)

@@ -19,6 +19,10 @@ from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.pieces.vector_products import multiply, store_tiles
 from tilewright.topi.stages import scheduled, space_axes
 
+#: Pixels that are a multiple of so many bytes apart compete for few places of a first-level cache:
+#: each is then a line of so many numbers further.
+_PLACES, _LINE = 1024, 16
+
 
 @dataclass(frozen=True)
 class FlatTile:
@@ -75,6 +79,7 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
         vector, lane = out.split(inner, factor=tile.lanes)
         out.unroll(row, vector)
         out.vectorize(lane)
+        out.pragma(pixel, "partition", True)  # the last tile sums no more than there is
         sums.set_scope("local")
         sums.compute_at(out, pixel)
         sums.align_bounds(sums.op.axis[3], step)
@@ -93,6 +98,10 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     if d.padded is not None:
         rows = s[d.padded]
         rows.compute_at(out, task)
+        if d.across and len(rows.op.axis) > 2:
+            windows = FlatWindows(d.problem)
+            if 4 * windows.filters[1] * windows.stride[-1] % _PLACES == 0:
+                rows.storage_align(rows.op.axis[1], 2 * _LINE, _LINE)
         pixel = rows.op.axis[-2 if d.across and len(rows.op.axis) > 2 else -1]
         rows.align_bounds(pixel, d.row_stride)  # row by row: what guards a row stands outside of it
         _, within = rows.split(pixel, factor=d.row_stride)

@@ -10,15 +10,10 @@ from __future__ import annotations
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import copy, load, step_of
-from tilewright.topi.pieces.box_results import (
-    bring_added,
-    parted,
-    share,
-    stage_results,
-    staged,
-)
+from tilewright.topi.pieces.box_results import share, stage_results, staged
 from tilewright.topi.pieces.box_stores import store, store_directly
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
@@ -47,7 +42,7 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         in_order_of_threads(s[taps], d, tile)
         block, box, group = store_directly(out, d, tile, one_by_one=True)
     else:
-        block, box = store(out, d, tile, one_by_one=True)
+        block, box, _ = store(out, d, tile, one_by_one=True)
         group = stage_results(s[results], d, tile, box, out)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
