@@ -87,9 +87,10 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
             continue
         if p.groups > 1 and per % step:  # a tile is of one group
             continue
-        if step % phases:  # and of all phases
-            continue
-        for band, parts in product(bands, (1, 2, 4)):
+        by_phase = windows.by_phase(bool(across))
+        if (per // phases if by_phase else step) % (step if by_phase else phases):
+            continue  # and of one phase, or of all
+        for band, parts in product(bands, (1,) if by_phase else (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
             pixels = band * _row(windows, tile)
             if is_whole(windows, across) and pixels <= _FEW * rows and _filter(windows) > _SECOND:
@@ -151,10 +152,15 @@ def _row(w: FlatWindows, t: FlatTile) -> int:
 
 def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     p, (per, own) = w.problem, w.filters
-    extents, taps = w.extents(bool(t.across)), math.prod(w.kernel)
+    extents, taps = w.extents(bool(t.across)), float(math.prod(w.kernel))
+    if w.by_phase(bool(t.across)):  # the taps that a phase has, in the mean
+        taps = math.prod(p.kernel) / math.prod(w.phases)
     bands, each = -(-w.result[0] // t.band), math.prod(extents[1:])
     tasks = p.batch * bands * p.groups * t.parts
-    pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
+    seen = t.band
+    if w.by_phase(bool(t.across)) and p.padding[0] % w.phases[0]:
+        seen = min(seen + 1, w.result[0])  # phases begin in different rows
+    pixels, single = seen * _row(w, t), t.rows if t.across else t.vectors * t.lanes
     across = -(-per // t.channels) / t.parts
     whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
     step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
