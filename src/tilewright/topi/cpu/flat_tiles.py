@@ -35,7 +35,8 @@ _FIRST, _FROM_SECOND = 2**15, 4.6
 _SEEN = 0.3
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
-#: How much longer sums of whole tiles take with each doubling of what a task keeps, and at most.
+#: How much longer sums of whole tiles take with each doubling of what a task keeps, and at most
+#: within twice a second-level cache.
 _FARTHER, _FARTHEST = 0.04, 0.15
 #: The time of a pixel's results of a tile that go to memory, whatever vectors they are.
 WRITTEN = 30.0
@@ -192,6 +193,7 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
         kept = 4 * (held + tensors * written * p.groups * per)
         doublings = math.log2(kept / (_SECOND / 2 if copies else _FIRST))
         worse = min(max(0.0, _FARTHER * doublings), _FARTHEST)
+        worse += _FARTHER * max(0.0, math.log2(kept / (2 * _SECOND)))
     else:
         worse = 0.1 * (4 * held > _KEPT)
     cost = sums * (1 + worse) + copied + stored + 500
