@@ -25,6 +25,9 @@ _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
 #: Filters that are read at once, one number of each: more of them, a multiple of some kilobytes
 #: apart, put one another out of a first-level cache of as many ways.
 _FILTERS = 8
+#: Lines of the first-level cache whose addresses are a multiple of these bytes apart, and how much
+#: longer products take of a tile with more pixels in the same place.
+_WAYS, _PLACES, _CROWDED = 8, 4096, 1.3
 #: Bytes of the first-level cache that numbers of the filter keep, and times of a product in which a
 #: vector of them comes from the second otherwise, if of 64 bytes.
 _FIRST, _FROM_SECOND = 2**15, 4.6
@@ -157,6 +160,8 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
     if whole and pixels % single:  # a tile of fewer
         count, rest = count - 1, _step(t, pixels % single)
+    if whole and not copies and t.rows > _WAYS * _apart(p):
+        step *= _CROWDED
     if t.across and own * taps * t.channels * 4 > _FIRST:  # all of it for each tile
         step = max(step, _FROM_SECOND * t.vectors * t.lanes / 16)
         step += _SEEN * t.vectors * whole
@@ -179,13 +184,18 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
         # Some channels at a time are written, of pixels a whole image apart, or read as they lie.
         tensors = 0 if copies else 1 + sum(step.name == "residual" for step in p.epilogue)
         kept = 4 * (held + tensors * written * p.groups * per)
-        doublings = math.log2(kept / (_SECOND if copies else _FIRST))
+        doublings = math.log2(kept / (_SECOND / 2 if copies else _FIRST))
         worse = min(max(0.0, _FARTHER * doublings), _FARTHEST)
     else:
         worse = 0.1 * (4 * held > _KEPT)
     cost = sums * (1 + worse) + copied + stored + 500
     rounds = -(-tasks // threads) + (_WAITS if threads > 1 else 0.0)
     return float(rounds * cost + packed / threads)
+
+
+def _apart(p: Convolution) -> int:
+    """How many places of a cache neighbouring pixels of an image as it lies are in."""
+    return _PLACES // math.gcd(_PLACES, 4 * p.channels * p.stride[-1])
 
 
 def _step(t: FlatTile, rows: int) -> float:

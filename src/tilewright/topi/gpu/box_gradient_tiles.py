@@ -12,6 +12,7 @@ from itertools import product
 
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
     CHANNELS,
@@ -79,6 +80,7 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
     extents, box = (p.batch, *p.out_image), pixels(p, LINE if whole else 1)
     steps = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
     taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
+    crossed = (crossing(2 * p.out_channels, 2 * ROW) + crossing(2 * p.channels, 2 * ROW)) / 2
     alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
         if p.groups > 1 and p.multiplier % filters:
@@ -100,6 +102,7 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                     cost = time_of(
                         problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
+                        crossing=crossed,
                     )  # fmt: skip
                     if splits > 1:
                         cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY

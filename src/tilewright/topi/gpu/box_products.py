@@ -22,22 +22,23 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
+from tilewright.topi.gpu.box_lines import LINE, copying, crossing, slid_over
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
-    all_phases,
     as_brought,
     copies_filter,
+    half_step,
     in_boxes,
     is_in_halves,
-    is_phased,
     is_turned,
     of_a_group,
     sliced,
     widths,
 )
 from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
+from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED
@@ -66,8 +67,8 @@ _TURNED = 1.2
 #: brought; and the most channels of a tile, and steps, of which it brings that: warps that have
 #: many sums each are few, and wait for what they read of shared memory, which many steps need.
 _NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
-#: A launch that adds parts, or one that copies, in microseconds.
-_ADDING, _COPYING = 0.6, 1.35
+#: A launch that adds parts, in microseconds.
+_ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.1, 0.75
@@ -81,9 +82,11 @@ _UNEVEN = 1.34
 _SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
 _ROWS = 0.6
-#: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
+#: By what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
-_LINE, _SHORT = 128, 0.1
+_SHORT = 0.1
+#: By what part a step is slower whose rows all lie in one line of memory more.
+_CROSSED = 0.5
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -157,7 +160,7 @@ def suited(problem: Problem) -> Convolution | None:
     if is_phased(p) and (set(p.dilation) != {1} or p.epilogue):
         return None
     found = None if sees_nothing(p) else in_boxes(p)
-    if found is None or p.pass_ != "forward" or found.channels == p.channels:
+    if found is None or p.pass_ != "forward" or found.channels == p.channels or found.groups > 1:
         return found
     # What threads load themselves is sooner there than a copy, where all is one step of 16 bits.
     return None if chunk == 8 and p.channels * math.prod(p.kernel) <= ROW else found
@@ -272,7 +275,8 @@ class Sizes:
     """What tiles of a problem are made for: images of results and extents in them, and how far
     those of neighbours are apart; taps, and those that a result has in the mean of the phases;
     phases of results, bytes of a step and steps of a tap; the widths of what is stored, and bytes
-    of it; and where channels lie in blocks, bytes of one."""
+    of it; where channels lie in blocks, bytes of one; and how many products a step sums of each two
+    numbers that it brings."""
 
     extents: tuple[int, ...]
     strides: tuple[int, ...]
@@ -284,6 +288,7 @@ class Sizes:
     made: Widths
     stored: int
     block: int = 0
+    terms: float = 1.0
 
     @property
     def written(self) -> int:
@@ -304,15 +309,14 @@ class Sizes:
             taps = math.prod(c.taps for c in cut)
             mean = math.prod(sum(n for _, n in c.seen) for c in cut) / number
         own, made = widths(p.dtype), widths(result)
-        deep, products = of_a_group(p)[0], 1
+        deep = of_a_group(p)[0]
+        step, terms = own.step(own.filled(deep)), 1.0
         if is_in_halves(p):
-            deep, products = deep // 2, 3
-        deep = own.filled(deep)
-        step = own.step(deep)
-        parts = products * deep // step
+            step, terms = 2 * half_step(deep), 1.5
+        parts = own.filled(deep) // step if terms == 1 else deep // step
         return Sizes(
             extents, (1, *w.stride), taps, mean, number, step * 16 // own.chunk, parts, made,
-            16 // made.chunk, p.block * 16 // own.chunk,
+            16 // made.chunk, p.block * 16 // own.chunk, terms,
         )  # fmt: skip
 
     def staged(self, problem: Problem, rows: int, channels: int) -> int:
@@ -350,7 +354,9 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
-    before = copying(problem, p)
+    before = copying(convolution_of(problem), p)
+    size = 16 // widths(p.dtype).chunk
+    crossed = 1 if of.block else crossing(slid_over(p)[0] * size, of.depth * slices)
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n, several is not None) for n in GROUPS}
@@ -392,8 +398,8 @@ def _product_tiles(
             if not resident:
                 continue
             time = functools.partial(
-                time_of, problem, *sides, of.depth, stages=stages, resident=resident,
-                slices=slices, brought_rows=blocks, added_there=late,
+                time_of, problem, *sides, of.depth * of.terms, stages=stages, resident=resident,
+                slices=slices, brought_rows=blocks, added_there=late, crossing=crossed,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -543,7 +549,7 @@ def boxes_of(of: Sizes, rows: int, single: bool = False) -> list[tuple[int, ...]
             continue
         whole = math.prod([-(-e // n) * n for e, n in zip(extents, box, strict=True)])
         if of.block:
-            short = max(1.0, _LINE / (of.block * space[-1])) - 1
+            short = max(1.0, LINE / (of.block * space[-1])) - 1
             found.append((whole * (1 + _SHORT * short), -space[-1], box))
         else:
             found.append((whole, math.log2(max(space) / min(space)), box))
@@ -551,21 +557,22 @@ def boxes_of(of: Sizes, rows: int, single: bool = False) -> list[tuple[int, ...]
 
 
 def time_of(
-    p: Problem, rows: int, columns: int, step: int, steps: float, blocks: int, stages: int,
+    p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
-    cluster: int = 1, added_there: bool = False,
+    cluster: int = 1, added_there: bool = False, crossing: float = 1,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
     part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
-    memory where it is ``added_there``."""
+    memory where it is ``added_there``. A row that is brought lies in ``crossing`` lines of memory,
+    in the mean."""
     r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
     stores = rows * columns * size / r.stored
-    multiplied = rows * columns * step / rate
+    multiplied = rows * columns * step / rate * (1 + _CROSSED * (crossing - 1))
     if brought_rows:
         multiplied = max(multiplied, brought_rows / (_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
@@ -589,25 +596,6 @@ def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     warps = resident * rows // ROWS * LANES // WARP
     hidden = 1 + _LATENCY / warps**2
     return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
-
-
-def copying(problem: Problem, p: Convolution) -> float:
-    """Microseconds of the copy of what windows slide over, where ``p`` has other channels or other
-    pixels; of a pass whose result is an image."""
-    own = convolution_of(problem)
-    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
-        return 0
-    (read, elements), (channels, made) = _slid_over(as_brought(own)), _slid_over(p)
-    if read == channels:
-        return 0
-    return _COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
-
-
-def _slid_over(p: Convolution) -> tuple[int, int]:
-    """Channels of what windows slide over, and elements of it."""
-    channels = p.out_channels if p.pass_ == "dgrad" else p.channels
-    image = p.out_image if p.pass_ == "dgrad" else p.image
-    return channels, p.batch * channels * math.prod(image)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:

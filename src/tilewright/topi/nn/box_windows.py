@@ -30,25 +30,22 @@ from tilewright.topi.nn.box_copies import (
     MOST_COLUMNS,
     ROW,
     Boxed,
-    Phases,
-    all_phases,
     as_brought,
     boxed,
     by_pixels,
     copies_filter,
     filter_last,
+    half_step,
     in_boxes,
     is_in_halves,
-    is_phased,
     is_turned,
     laid,
     of_a_group,
-    parted,
     sliced,
-    tap_of_phase,
     widths,
 )
 from tilewright.topi.nn.box_factors import WHOLE, Added, Taps, Windows, reach, up, window_of
+from tilewright.topi.nn.box_phases import Phases, all_phases, is_phased, parted, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
@@ -72,7 +69,8 @@ class BoxSums:
     of a factor lie in blocks, whose size ``blocks`` has, it has those of one last, and its number
     first. ``pixels`` are images, and extents in them, of a box of that gradient. Where boxes are of
     ``windows``, results are images of a pixel each. ``seen`` is what results see through each tap,
-    where that is a stage.
+    where that is a stage. Of ``halves`` so many channels are multiplied in a step; 0 where there
+    are none.
     """
 
     total: Tensor
@@ -85,6 +83,7 @@ class BoxSums:
     windows: bool = False
     blocks: tuple[int, int] = (0, 0)
     seen: Tensor | None = None
+    halves: int = 0
 
 
 @dataclass(frozen=True)
@@ -348,13 +347,13 @@ def _images(
     # Halves are filled up, each by itself.
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     steps = (w.stride, w.dilation)
-    window = window_of(p, image, batch, deep * p.groups, w.image, (*steps, w.before))
+    window = window_of(p, image, batch, _slid_over(p, image), w.image, (*steps, w.before))
     results = (batch, *w.result)
     if pixels:
         window, results = _of_pixels(window, w.result), _single(batch, w.result)
     seen = Windows(p, window, results, w.kernel, filled, steps if whole else None, staged)
     taps = _axes(w.kernel)
-    part, rc, left_c, right_c = _channels(p, filled)
+    rc, left_c, right_c = _channels(p, filled)
 
     # A filter may be copied with channels last, whatever the image.
     block = p.block if p.block and len(filter.shape) == p.rank + 3 else 0
@@ -376,13 +375,19 @@ def _images(
         *result, f = at
         value = seen(f, result, taps, left_c).astype(p.accumulate)
         other = right(f, taps, right_c, *result[: int(each)]).astype(p.accumulate)
-        return te.sum(value * other, axis=[*part, *taps, rc])
+        return te.sum(value * other, axis=[*taps, rc])
 
     total = te.compute((*results, wide), element, name="Sums")
     return BoxSums(
         total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels,
-        blocks=(p.block, block), seen=seen.staged,
+        blocks=(p.block, block), seen=seen.staged, halves=_halves(p, filled),
     )  # fmt: skip
+
+
+def _slid_over(p: Convolution, image: Any) -> int:
+    """Channels of an image, of which the last group may have fewer."""
+    count = of_a_group(p)[0] * p.groups
+    return count if p.groups == 1 else min(count, int(Images(p.layout).extents(image.shape)[1]))
 
 
 def _of_pixels(window: Callable[..., Any], image: Sequence[int]) -> Callable[..., Any]:
@@ -409,16 +414,22 @@ def _axes(extents: Sequence[int]) -> list[Any]:
     return [te.reduce_axis((0, e), f"r{name}") for e, name in zip(extents, names, strict=True)]
 
 
-def _channels(p: Convolution, filled: int) -> tuple[list[Any], Any, Any, Any]:
-    """What is summed but taps: the axis of products of halves, where there are such, that of
-    channels, and which channel of either factor is multiplied."""
+def _channels(p: Convolution, filled: int) -> tuple[Any, Any, Any]:
+    """What is summed but taps, and which channel of either factor is multiplied. Of halves these
+    are three products of each channel, those of :func:`~tilewright.topi.nn.box_copies.half_step`
+    channels one after the other: small by large, large by small, then large by large."""
     if not is_in_halves(p):
         rc = te.reduce_axis((0, filled), "rc")
-        return [], rc, rc, rc
-    half = filled // 2
-    part, rc = te.reduce_axis((0, 3), "rp"), te.reduce_axis((0, half), "rc")
-    # Small by large, large by small, then large by large.
-    return [part], rc, (part + 1) // 2 * half + rc, part % 2 * half + rc
+        return rc, rc, rc
+    own = half_step(filled)
+    rc = te.reduce_axis((0, filled // 2 * 3), "rc")
+    first, part = rc // (3 * own) * (2 * own), rc % (3 * own) // own
+    return rc, first + (part + 1) // 2 * own + rc % own, first + part % 2 * own + rc % own
+
+
+def _halves(p: Convolution, filled: int) -> int:
+    """:attr:`BoxSums.halves`."""
+    return half_step(filled) if is_in_halves(p) else 0
 
 
 def _phases(
@@ -438,8 +449,7 @@ def _phases(
 
     before = [-c.first for c in cut]
     steps = ([1] * len(cut), [1] * len(cut))
-    seen_channels = of_a_group(q)[0] * q.groups
-    window = window_of(q, grad, batch, seen_channels, p.out_image, (*steps, before))
+    window = window_of(q, grad, batch, _slid_over(q, grad), p.out_image, (*steps, before))
     results = (batch, *rows)
     if pixels:
         window, results = _of_pixels(window, rows), _single(batch, rows)
@@ -460,14 +470,14 @@ def _phases(
 
     right = Taps(tap, wide, filled, taps, p.dtype, turned=turned, whole=whole, number=number)
     axes, place = _taps_of_phases(cut, whole)
-    part, rc, left_c, right_c = _channels(p, filled)
+    rc, left_c, right_c = _channels(p, filled)
 
     def element(*index: Any) -> Any:
         *result, phase, f = index
         at, inside = place(phase)
         value = seen(f, result, at, left_c).astype(p.accumulate)
         other = right(f, at, right_c, phase).astype(p.accumulate)
-        return te.sum(value * other, axis=[*part, *axes, rc], where=inside)
+        return te.sum(value * other, axis=[*axes, rc], where=inside)
 
     total = te.compute((*results, number, wide), element, name="Sums")
     phased = te.compute(total.shape, lambda *index: total[index].astype(p.dtype), name="Rounded")
@@ -491,7 +501,7 @@ def _phases(
     )  # fmt: skip
     sums = BoxSums(
         total, seen.tensor, right.tensor, turned=turned, slices=sliced(q), whole=whole,
-        windows=pixels, seen=seen.staged,
+        windows=pixels, seen=seen.staged, halves=_halves(p, filled),
     )  # fmt: skip
     return BoxDeclaration(
         p, inputs, output, total, None, None, sums, (), b.copies, phased,

@@ -68,9 +68,14 @@ def bring(
     )  # fmt: skip
 
 
+def terms_of(d: BoxDeclaration) -> int:
+    """Products that a step sums for a result."""
+    return 3 * d.boxes.halves or step_of(d)
+
+
 def step_of(d: BoxDeclaration) -> int:
-    """Channels that a step sums."""
-    return widths(d.problem.dtype).step(extent_of(d.sum.op.reduce_axis[-1]))
+    """Channels that a step brings of either factor."""
+    return 2 * d.boxes.halves or widths(d.problem.dtype).step(extent_of(d.sum.op.reduce_axis[-1]))
 
 
 def by_groups(
