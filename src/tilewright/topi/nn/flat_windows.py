@@ -120,7 +120,7 @@ class FlatWindows(Convolved):
         them is of one phase; else those of a channel do."""
         return across and set(self.phases) != {1} and self._own % _LANES == 0
 
-    @cached_property
+    @once
     def _own(self) -> int:
         """Channels of a group of the result."""
         return self.filters[0] // math.prod(self.phases)
