@@ -38,6 +38,7 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
+from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
 from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
@@ -52,6 +53,7 @@ from tilewright.topi.pieces.box_tiles import (
     columns_of,
 )
 from tilewright.topi.pieces.step_sums import are_apart
+from tilewright.topi.pieces.thread_order import in_order
 from tilewright.topi.problem import Problem
 
 #: Channels of a tile, and steps that are loaded ahead of the last.
@@ -80,7 +82,7 @@ _UNEVEN = 1.34
 #: TMA brings of windows in three dimensions.
 _SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
-_ROWS = 0.6
+SHORT_ROWS = 0.6
 #: How much longer more than two tiles of an SM take without a producer than predicted.
 _PLAIN = 1.03
 #: How many times as much the cache moves at most, where rows do not begin where its lines do.
@@ -134,8 +136,11 @@ class Rates:
     kept: float
 
 
-#: Those of results, and of gradients by the filter.
+#: Those of results; of those in 8 bits, fitted to 110 tiles of the same forward passes, and in
+#: float32, to 85 of forward passes and gradients in TF32; and of gradients by the filter.
 _RESULTS = Rates(0.261, 78.4, 0.302, 1.6, 0.58, 37_500, 0.3, 3.69, 1.25)
+_BYTES = Rates(0.504, 61.0, 0.302, 1.1, 0.379, 82_700, 0.15, 2.83, 1.14)
+_WIDE = Rates(0.624, 86.0, 0.302, 1.6, 0.421, 39_500, 0.14, 2.0, 1.18)
 _SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
 
 
@@ -186,12 +191,12 @@ def suits_products(problem: Problem) -> bool:
 
 
 def price(
-    *, split: bool = False, windows: bool = False
+    *, split: bool = False, windows: bool = False, beside: int = 1
 ) -> Callable[[Problem, BoxProductTile, Target], float]:
     """What a template's tiles of a problem are predicted to take, in microseconds."""
 
     def of_tile(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-        return _product_tiles(problem, split=split, windows=windows)[tile]
+        return _product_tiles(problem, split=split, windows=windows, beside=beside)[tile]
 
     return of_tile
 
@@ -265,6 +270,19 @@ def has_windows(problem: Problem) -> bool:
     return min(window.grid) > 1 and not far and not window.limits(w.image)
 
 
+def row_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For the same where a row of shared memory has several pixels of a block of channels."""
+    return best_of(_product_tiles(problem, split=False, beside=BESIDE))
+
+
+def suits_rows(problem: Problem) -> bool:
+    """Whether tiles of such rows are predicted to be faster."""
+    p = suited(problem)
+    if p is None or p.pass_ != "forward" or not p.block or max(p.stride) > 1 or p.groups > 1:
+        return False
+    return is_sooner(_product_tiles(problem, split=False, beside=BESIDE), problem)
+
+
 def best_of(found: dict[TileT, float]) -> list[TileT]:
     """Tiles worth trying, the best guess first."""
     return [tile for tile, _ in sorted(found.items(), key=itemgetter(1))[:MOST]]
@@ -319,13 +337,14 @@ class Sizes:
             16 // made.chunk, p.block * 16 // own.chunk, terms,
         )  # fmt: skip
 
-    def staged(self, problem: Problem, rows: int, channels: int) -> int:
-        """Bytes of results in shared memory."""
-        chunk = self.made.chunk
+    def staged(self, problem: Problem, rows: int, channels: int, directly: bool = False) -> int:
+        """Bytes of results in shared memory, unless they leave ``directly``, and of numbers."""
+        chunk, numbers = self.made.chunk, 8 * channels * computes_numbers(problem)
+        if directly:
+            return numbers
         whole = min(self.made.row, max(channels, chunk))
         row = -(-(channels - chunk) // whole) * whole + chunk
-        size = rows * row * self.stored
-        return size + 8 * channels * computes_numbers(problem)
+        return rows * row * self.stored + numbers
 
     def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
@@ -340,9 +359,10 @@ class Sizes:
 
 @functools.lru_cache(maxsize=64)
 def _product_tiles(
-    problem: Problem, *, split: bool, windows: bool = False
+    problem: Problem, *, split: bool, windows: bool = False, beside: int = 1
 ) -> dict[BoxProductTile, float]:
-    """Tiles, and what they are predicted to take."""
+    """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,
+    each group of threads has every so many-th."""
     several = each_image(problem)
     p = several or suited(problem)
     assert p is not None
@@ -360,20 +380,26 @@ def _product_tiles(
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n, several is not None) for n in GROUPS}
+    if beside > 1:
+        unmoved = max(p.kernel) == 1 and not any(p.padding) and of.extents[-1] % beside == 0
+        across = [beside * n for n in ((1, 2, 4, 8, 16) if unmoved else (1,))]
+        boxes = {beside: boxes_of(of, ROWS * beside, across=across)}
     alike = computes_numbers(p)
     last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
     shapes = [
         (rows, channels, box, False)
-        for groups, channels in product(GROUPS, channels_of(problem, p))
+        for groups, channels in product(boxes, channels_of(problem, p))
         for rows in [ROWS * groups]
         for box in boxes[groups]
+        if beside == 1 or leaves_directly(problem, p, channels)
     ]
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
-    if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
+    if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
         shapes += turned_shapes(p, of.extents, split)
-    own, written, slow = of.mean * of.parts, of.written, slower(p)
-    if several is None and not split and slices == of.phases == 1 and not are_apart(p) and last:
+    own, slow = of.mean * of.parts, slower(p)
+    simple = several is None and slices == of.phases == beside == 1 and last
+    if simple and not split and not are_apart(p):
         made = produced(
             problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
             functools.partial(_after, problem), _behind_one_another if alike else in_turn,
@@ -394,9 +420,12 @@ def _product_tiles(
         if split and not into:
             continue
         sides = (channels, rows) if turned else (rows, channels)
-        staged = 0 if split else of.staged(problem, rows, channels) + there
+        directly = not turned and leaves_directly(problem, p, channels)
+        staged = 0 if split else of.staged(problem, rows, channels, directly) + there
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
+        blocks *= beside == 1
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
+        written = of.stored if directly else of.written
         stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
@@ -444,6 +473,17 @@ def _product_tiles(
                 if each > 1:
                     found[tile(boxes=each)] = cost - _BEHIND * (each - 1) / resident
     return found
+
+
+def leaves_directly(
+    problem: Problem, p: Convolution, channels: int, whole: bool = False
+) -> bool:  # fmt: skip
+    """Whether tiles of some channels, which are no rows of instructions, leave shared memory out:
+    of a problem that is computed as ``p``, in ``whole`` boxes or not."""
+    copied = isinstance(problem, Conv) and (problem.layout != p.layout or copies_filter(problem))
+    blocks = p.block and not (whole or copied)
+    plain = not (is_turned(p) or blocks) and sliced(p) == 1
+    return plain and in_order(problem, p.result_channels, channels)
 
 
 def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
@@ -541,14 +581,14 @@ def time_of(
     part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
     memory where it is ``added_there``. A row that is brought lies in ``crossing`` lines of memory,
     in the mean."""
-    r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
+    r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _rates(p)
     times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
     times += r.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
     stores = rows * columns * size / r.stored
     multiplied = rows * columns * step / rate * (1 + _CROSSED * (crossing - 1))
     if brought_rows:
-        multiplied = max(multiplied, brought_rows / (_ROWS * MACHINE.clock))
+        multiplied = max(multiplied, brought_rows / (SHORT_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
     cache = blocks * brought / (r.reads * CACHE)
     memory = p.bytes / (r.kept * MEMORY)
@@ -561,6 +601,10 @@ def time_of(
         begin += _NUMBERS * ("channel" in p.epilogue_shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
+
+
+def _rates(p: Problem) -> Rates:
+    return _BYTES if p.is_quantized else _WIDE if p.dtype == "float32" else _RESULTS
 
 
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -45,15 +46,17 @@ def turned_shapes(
     return list(dict.fromkeys(found))
 
 
-def boxes_of(of: Sizes, rows: int, single: bool = False) -> list[tuple[int, ...]]:
-    """Boxes of powers of two with that many results, of a ``single`` image or of several: the two
-    with the least beyond the images, but those of which one of half as many rows has all. Of
-    channels in blocks what is short of lines of
+def boxes_of(
+    of: Sizes, rows: int, single: bool = False, across: Sequence[int] = ()
+) -> list[tuple[int, ...]]:
+    """Boxes of powers of two with that many results, of a ``single`` image or of several, as many
+    ``across`` as one of these where there are some: the two with the least beyond the images, but
+    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
     memory counts too, and of equals the widest are taken."""
     found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
     sizes = [1 << k for k in range(rows.bit_length())]
     for space in product(sizes, repeat=len(extents) - 1):
-        if math.prod(space) > rows:
+        if math.prod(space) > rows or (across and space[-1] not in across):
             continue
         box = (rows // math.prod(space), *space)
         if single and box[0] > 1:
