@@ -21,9 +21,9 @@ from tilewright.ir.visit import Rewriter, Steps, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Gemm
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
-from tilewright.topi.templates import TEMPLATES
+from tilewright.topi.templates import TEMPLATES, candidates
 from tilewright.verify import check
 
 HOPPER = "cuda -arch=sm_90a"
@@ -200,3 +200,20 @@ def test_parities_are_right_in_whatever_order_warps_go_on(stages: int) -> None:
         with pytest.raises(AssertionError):
             for seed in range(400):
                 Block(plan, found // 2, seed).run()
+
+
+def _first(p: Any) -> Any:
+    return next(iter(candidates(p, HOPPER)))[1]
+
+
+def test_tiles_one_after_the_other_are_copied_by_a_producer() -> None:
+    p = Conv.parse((64, 512, 28, 28), (256, 512, 1, 1), 1, dtype="float16", layout="NHWC")
+    assert _first(p).staged
+    assert _first(p).stages >= 4
+    assert not any(getattr(tile, "staged", 0) for _, tile in candidates(p.replace(batch=1), HOPPER))
+
+
+def test_matrices_whose_rows_begin_within_sectors_are_shared_by_blocks() -> None:
+    """Four rows of five sectors are as many as five of four."""
+    tile = _first(Gemm(m=4696, n=4816, k=2696, dtype="bfloat16", transpose_b=True))
+    assert (bool(tile.staged), tile.boxes_to) == (True, 2)

@@ -37,7 +37,9 @@ from tilewright.topi.problem import Problem
 #: is moved what memory moves.
 _SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
 #: Channels of a tile; and how much of the time is left where a producer copies boxes.
-_CHANNELS, _PRODUCED = (256, 192, 128, 64), 0.97
+_CHANNELS, _PRODUCED = (256, 192, 128, 64), 0.99
+#: Filters and channels of a tile that a producer copies, at least, where there are as many.
+_SQUARE = 128
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 
@@ -91,7 +93,11 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
         seen = math.prod(reach(p, box, high)) if whole else PIXELS
         of_dy, of_x = 2 * -(-filters // ROW) * ROW * PIXELS, 2 * channels * seen
         shared = [(1, 1)] if whole else list(clusters(-(-own // channels), -(-alike // filters)))
-        most = None if whole else most_stages(filters, channels, of_dy + of_x)
+        most = most_stages(filters, channels, of_dy + of_x)
+        # Small tiles, and narrow ones, bring more than the cache moves meanwhile.
+        small = filters < min(_SQUARE, p.out_channels) or channels < min(_SQUARE, own)
+        narrow = min(filters, channels) < _SQUARE < max(filters, channels)
+        most = None if whole or small or narrow else most
         alone = [(most, 1)] if most else []
         for stages, producer in [*((n, 0) for n in STAGES), *alone]:
             memory = stages * (of_dy + of_x) + BARRIERS

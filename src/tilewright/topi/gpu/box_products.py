@@ -83,8 +83,9 @@ _UNEVEN = 1.34
 _SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
 SHORT_ROWS = 0.6
-#: How much longer more than two tiles of an SM take without a producer than predicted.
-_PLAIN = 1.03
+#: How much longer large tiles, of which there are three stages, and more than two tiles of an SM
+#: take without a producer than predicted.
+_PLAIN, _WIDE_TILE = 1.05, 128 * 256
 #: How many times as much the cache moves at most, where rows do not begin where its lines do.
 _SECTORS = 1.7
 #: By what part a step is slower whose rows all lie in one line of memory more.
@@ -414,7 +415,8 @@ def _product_tiles(
             continue
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
         tiles = number * -(-wide // channels)
-        if (box, channels) in better and tiles > MACHINE.sms and not (turned or late):
+        large = tiles > MACHINE.sms or rows * channels > ROWS * CHANNELS[0]
+        if (box, channels) in better and large and not (turned or late):
             continue
         into = _parts(steps, tiles) if split else []
         if split and not into:
@@ -461,7 +463,8 @@ def _product_tiles(
                 if apart_rows:
                     sectors = longer * rows * slices * slow[0] + channels * slow[1]
                     cost = max(cost, tiles * own * sectors * of.depth / (_SECTORS * CACHE))
-                cost *= _PLAIN if better and tiles > 2 * MACHINE.sms else 1
+                few = stages <= 3 and rows * channels >= _WIDE_TILE
+                cost *= _PLAIN if better and (few or tiles > 2 * MACHINE.sms) else 1
                 found[tile()] = cost
                 if stages < _AHEAD or of.phases > 1:
                     continue

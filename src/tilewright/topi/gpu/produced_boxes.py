@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 #: Channels of a part of the results, the most first; steps for which a block has memory.
 _PARTS, _STAGES = (128, 64, 32), (6, 5, 4, 3)
+#: Channels of a tile, also where they divide no result.
+_CHANNELS = (192,)
 #: Registers of a thread beside its sums; bytes of shared memory for barriers, and until swizzled
 #: memory begins.
 _OTHERS, _BARRIERS = 44, 1024
@@ -63,6 +65,10 @@ class Rates:
 RATES = Rates()
 #: Bytes of lines and sectors of the cache.
 _LINE, _SECTOR = 128, 32
+#: How many times as long as memory products take where they bind.
+_BINDS = 1.3
+#: How many times as long more than so many warpgroups take.
+_TALL, _FEW = 1.06, 3
 #: Results of a tile that takes that much longer.
 _SIZE = 128 * 256
 
@@ -81,12 +87,18 @@ def produced(
     few = 2 * math.prod(of.extents) * wide < MACHINE.sms * ROWS * ROWS  # of which sums have parts
     if few or dtype(problem.dtype).bytes != 2:
         return
-    for box, own in product(boxes, channels):
+    # Where products bind, blocks that share boxes wait for each other without gain.
+    products = math.prod(of.extents) * wide * steps * of.depth / 2
+    products /= MACHINE.products * MACHINE.clock * MACHINE.sms
+    binds = products > _BINDS * problem.bytes / MEMORY and max(slower(p)) == 1
+    shared = p.groups == 1 and not binds
+    more = [n for n in _CHANNELS if n < wide and n not in channels and p.groups == 1]
+    for box, own in product(boxes, [*channels, *more]):
         rows, number, parts = math.prod(box), of.boxes(box), -(-wide // own)
         if 2 * number * parts < MACHINE.sms:
             continue
         for stages, part, stores in _staged(problem, of, box, own, wide):
-            for boxes_to, filters_to in _clusters(parts, number) if p.groups == 1 else [(1, 1)]:
+            for boxes_to, filters_to in _clusters(parts, number) if shared else [(1, 1)]:
                 cluster = boxes_to * filters_to
                 each = behind(
                     number // filters_to, number * parts // cluster, MACHINE.sms // cluster
@@ -129,7 +141,8 @@ def predicted(
         rounds * (stores / r.stored + after),
     )
     hidden = sum(x**r.power for x in overlapping) ** (1 / r.power)
-    return float(r.begin + hidden + stores / r.last + after)
+    tall = _TALL if rows // ROWS > _FEW else 1.0
+    return float(tall * (r.begin + hidden + stores / r.last + after))
 
 
 def slower(p: Convolution, r: Rates = RATES) -> tuple[float, float]:
