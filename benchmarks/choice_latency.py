@@ -37,7 +37,7 @@ from tilewright.topi.problem import Problem
 
 TARGETS = ("cuda -arch=sm_90a", "llvm -arch=avx512")
 #: What one choice may cost: milliseconds on two cores, and calls.
-MOST_MS, MOST_CALLS = 60, 80_000
+MOST_MS, MOST_CALLS = 50, 60_000
 #: Elements of a tensor, at most.
 _ELEMENTS = 2**29
 _TYPES = ("float32", "float16", "float16", "bfloat16")

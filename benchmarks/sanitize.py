@@ -7,6 +7,9 @@ where a tool is cut short, it has seen some of every kind. With ``--batch 8`` la
 have 8, with the schedule for all of them, for tools that take seconds for each.
 
     PYTHONPATH=src python benchmarks/sanitize.py --every 4 --tools memcheck,racecheck --gpus 2
+
+With ``--each`` it is one kernel of each template, type and pass instead, of what the package has on
+record the problem with the fewest products, and of templates without records their first choice.
 """
 
 from __future__ import annotations
@@ -33,12 +36,15 @@ import measure
 from gpu_depthwise import Layer
 from gpu_layers import sections
 from large_kernels import sections as large_sections
-from problem_parts import build, first_choices
+from problem_parts import Named, build, first_choices
 
 import tilewright
 from tilewright.runtime.cuda import device_name
+from tilewright.target import Target
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
+from tilewright.topi.templates import templates
+from tilewright.tune.tuned import shipped
 
 _TARGET = "cuda -arch=sm_90a"
 
@@ -48,6 +54,13 @@ _PART = 24
 #: Seconds until a process has started under a tool and loaded PyTorch, and that the last kernel
 #: before the end may take.
 _START, _LAST = 8.0, 20.0
+
+#: For templates without records.
+_UNRECORDED = tuple(
+    Conv(operator="depthwise_conv2d", batch=8, channels=16, height=28, width=28, kernel_h=9,
+         kernel_w=9, padding=4, pass_=pass_, precision="tf32")
+    for pass_ in ("forward", "dgrad")
+)  # fmt: skip
 
 #: A problem, the file of its kernel, and why there is none.
 Compiled: TypeAlias = tuple[dict[str, Any], str, str]
@@ -61,10 +74,27 @@ def wanted(every: int, only: str) -> list[Conv]:
     return found
 
 
-def parts(jobs: list[Future[Compiled]], folder: Path) -> Iterator[Path]:
-    """Lists in ``folder`` of the kernels that are compiled, as soon as there are enough for one."""
-    for k in range(0, len(jobs), _PART):
-        made = [job.result() for job in jobs[k : k + _PART]]
+def wanted_each() -> list[tuple[Conv, Named]]:
+    """A problem with a schedule of each GPU template of depthwise convolution, type and pass."""
+    found: dict[tuple[str, str, str], list[tuple[Conv, Named]]] = {}
+    for t in shipped("cuda"):
+        for r in t.best:
+            kind = (r.template, t.problem.dtype, t.problem.pass_)
+            found.setdefault(kind, []).append((t.problem, (r.template, dict(r.values))))
+    for p in _UNRECORDED:
+        for template in templates(p, _TARGET):
+            kind = (template.name, p.dtype, p.pass_)
+            if kind not in found and (tiles := template.candidates(p, Target.parse(_TARGET))):
+                found[kind] = [(p, (template.name, dict(vars(tiles[0]))))]
+    chosen = [sorted(rows, key=lambda row: row[0].flops)[len(rows) // 2] for rows in found.values()]
+    random.Random(0).shuffle(chosen)
+    return chosen
+
+
+def parts(jobs: list[Future[Compiled]], size: int, folder: Path) -> Iterator[Path]:
+    """Lists in ``folder`` of ``size`` kernels, as soon as as many are compiled."""
+    for k in range(0, len(jobs), size):
+        made = [job.result() for job in jobs[k : k + size]]
         for problem, _, why in made:
             if why:
                 print(f"left out: {Problem.from_dict(problem)}: {why}", flush=True)
@@ -73,9 +103,9 @@ def parts(jobs: list[Future[Compiled]], folder: Path) -> Iterator[Path]:
         yield part
 
 
-def first_choice(p: Conv, batch: int, path: str) -> Compiled:
-    """Compile the first choice for a layer, of at most ``batch`` images, or all."""
-    template, values = first_choices(p, _TARGET, 1)[0]
+def first_choice(p: Conv, named: Named | None, batch: int, path: str) -> Compiled:
+    """Compile a schedule for a layer, or the first choice, of at most ``batch`` images, or all."""
+    template, values = named or first_choices(p, _TARGET, 1)[0]
     p = p.replace(batch=min(p.batch, batch or p.batch))
     return p.to_dict(), path, build(p, template, values, _TARGET, path)
 
@@ -147,6 +177,7 @@ def check_all(tool: str, queue: Queue[Path | None], log: Path, gpus: list[int], 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="take every N-th layer")
+    parser.add_argument("--each", action="store_true", help="each template, type and pass")
     parser.add_argument("--only", default="", help="sections and problems that contain this")
     parser.add_argument("--batch", type=int, default=0, help="the most images, 0 for all")
     parser.add_argument("--tools", default="memcheck,racecheck,synccheck")
@@ -160,15 +191,20 @@ def main() -> None:
         launch(arguments.launch, arguments.seconds)
         return
     failed, end = False, time.monotonic() + arguments.seconds
-    problems = wanted(arguments.every, arguments.only)
+    layers: list[tuple[Conv, Named | None]]
+    layers = [(p, None) for p in wanted(arguments.every, arguments.only)]
+    stem = "h200_sanitizer"
+    if arguments.each:
+        layers, stem = [*wanted_each()], f"{stem}_each"
     with TemporaryDirectory() as name:
         known = measure.environment() | {"device": device_name()}
         header = "".join(f"{key}: {value}\n" for key, value in known.items())
         gpus = list(range(arguments.gpus)) * arguments.processes
+        size = min(_PART, -(-len(layers) // len(gpus)))
         logs, queues = {}, {}
         for tool in arguments.tools.split(","):
-            logs[tool] = Path(arguments.out) / f"h200_sanitizer_{tool}.log"
-            logs[tool].write_text(f"{header}kernels: {len(problems)}\n")
+            logs[tool] = Path(arguments.out) / f"{stem}_{tool}.log"
+            logs[tool].write_text(f"{header}kernels: {len(layers)}\n")
             queues[tool] = Queue[Path | None]()
         # Half of the cores: the tools have programs of their own. Fresh processes: the driver,
         # which the choice asks for the device, does not answer in a fork of one that asked it.
@@ -176,15 +212,15 @@ def main() -> None:
         fresh = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"))
         with fresh as builders, ThreadPoolExecutor() as watchers:
             jobs = [
-                builders.submit(first_choice, p, arguments.batch, f"{name}/{k}.kernel")
-                for k, p in enumerate(problems)
+                builders.submit(first_choice, *layer, arguments.batch, f"{name}/{k}.kernel")
+                for k, layer in enumerate(layers)
             ]
             sound = {
                 tool: watchers.submit(check_all, tool, queues[tool], log, gpus, end)
                 for tool, log in logs.items()
             }
             try:
-                for part in parts(jobs, Path(name)):
+                for part in parts(jobs, size, Path(name)):
                     for queue in queues.values():
                         queue.put(part)
                     if time.monotonic() > end:
@@ -199,7 +235,7 @@ def main() -> None:
             launched = sum(line.startswith("depthwise_") for line in lines)
             found = Counter(line for line in lines if "SUMMARY" in line)
             words = "; ".join(f"{times} times {line}" for line, times in found.items())
-            print(f"{tool}, {launched} of {len(problems)} kernels: {words}", flush=True)
+            print(f"{tool}, {launched} of {len(layers)} kernels: {words}", flush=True)
     sys.exit(failed)
 
 

@@ -20,8 +20,6 @@ from tilewright.topi.pieces.band_tiles import (
     WarpTile,
 )
 from tilewright.topi.sketches.banded import schedule_banded
-from tilewright.topi.sketches.banded_gradient import schedule_banded_gradient
-from tilewright.topi.sketches.banded_staged import schedule_banded_staged
 
 
 def problem(batch: int, channels: int, image: int, taps: int, **more: Any) -> Conv:
@@ -71,7 +69,7 @@ def test_every_edge_is_right(p: Conv, tile: BandTile) -> None:
 )
 def test_every_edge_of_a_gradient_is_right(p: Conv, tile: GradientTile) -> None:
     d = declare(p)
-    kernel = tilewright.build(schedule_banded_gradient(d, tile), d.args, "sim")
+    kernel = tilewright.build(schedule_banded(d, tile), d.args, "sim")
     assert run(p, kernel) < TOLERANCE[p.dtype]
 
 
@@ -91,7 +89,7 @@ def test_every_edge_of_a_gradient_is_right(p: Conv, tile: GradientTile) -> None:
 )
 def test_every_edge_of_staged_images_is_right(p: Conv, tile: StagedTile) -> None:
     d = declare(p)
-    kernel = tilewright.build(schedule_banded_staged(d, tile), d.args, "sim")
+    kernel = tilewright.build(schedule_banded(d, tile), d.args, "sim")
     assert run(p, kernel) < TOLERANCE[p.dtype]
 
 
@@ -99,7 +97,7 @@ def test_what_is_staged_of_whole_rows_is_what_there_is_of_them() -> None:
     """As many boxes as a row has, though windows begin in the padding, between two of them."""
     p, tile = problem(64, 3, 64, 21, pass_="dgrad"), StagedTile(1, 64, 4, 16, 2, 3, 3, 64)
     d = declare(p)
-    text = str(tilewright.lower(schedule_banded_staged(d, tile), d.args, "cuda -arch=sm_90a"))
+    text = str(tilewright.lower(schedule_banded(d, tile), d.args, "cuda -arch=sm_90a"))
     assert "PaddedGrad_shared = T.allocate([3, 1, 1, 2, 1, 64, 64]" in text
 
 

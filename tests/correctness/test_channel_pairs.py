@@ -149,7 +149,7 @@ def test_a_row_is_loaded_once_for_all_products_with_it(
     assert used.registers <= 192
     assert "UTMALDG" in kernel.assembly
     assert len(re.findall(rf"\b{re.escape(instruction)}\.", kernel.assembly)) == products
-    staged = tile.rows * tile.matrix * tile.outputs // 32  # loads of results
+    staged = tile.rows * tile.places * tile.outputs // 32  # loads of results
     assert len(re.findall(r"\bLDS\.128", kernel.assembly)) <= loads + staged
 
 

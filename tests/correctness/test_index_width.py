@@ -6,7 +6,7 @@ from tilewright.ir import Buffer, Func
 from tilewright.ir.buffer import Layout
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Cast, Expr, Load, Ramp, Var
-from tilewright.ir.ops import const
+from tilewright.ir.ops import const, truncmod
 from tilewright.ir.stmt import For, Let, Store
 from tilewright.ir.visit import exprs, loads, stores, walk
 from tilewright.lower.ir_builder import axes, buffer, func, loop, store, when
@@ -87,6 +87,14 @@ def test_an_index_that_is_a_value_wraps_around_in_the_type_of_the_value() -> Non
     made = index_width(func(loop(i, 8, store(b[i], i * (2**30) // 3))))
     assert str(only_store(made).value) == "T.Cast('int32', T.Cast('int64', i) * 1073741824 // 3)"
     assert not only_store(made).value.exact
+
+
+def test_constants_beyond_64_bits_are_refused() -> None:
+    (i,) = axes("i")
+    beyond = const(-(2**31), "int64") - const(2**63 - 1, "int64")
+    b = buffer("B", 8, type="int64")
+    with pytest.raises(LoweringError, match="64 bits"):
+        index_width(func(loop(i, 8, store(b[i], truncmod(beyond, i + 3)))))
 
 
 def test_indices_beyond_64_bits_are_refused() -> None:

@@ -55,12 +55,12 @@ def loop(*body: Stmt) -> Stmt:
     ],
 )
 def test_there_are_as_many_barriers_as_groups_may_be_under_way(body: Stmt, barriers: int) -> None:
-    assert slots(Func("f", (), body)) == barriers
+    assert slots(Func("f", (), body), "tma") == barriers
 
 
 def test_groups_that_nobody_waits_for_have_no_bound() -> None:
     with pytest.raises(TargetError, match="committed and not awaited: pipeline the stage"):
-        slots(Func("f", (), loop(commits(1))))
+        slots(Func("f", (), loop(commits(1))), "tma")
 
 
 PIPELINES = [
@@ -147,7 +147,7 @@ def test_parities_are_right_in_whatever_order_threads_and_loads_go_on(
 ) -> None:
     schedule, args = windows(rows=3, stages=stages, over=over)
     (func,) = lower(schedule, list(args), HOPPER).funcs
-    assert slots(func) == barriers
+    assert slots(func, "tma") == barriers
     for seed in range(20):
         Block(steps(func.body), barriers, 3, seed).run()
 
@@ -168,7 +168,7 @@ def test_with_fewer_barriers_a_group_would_be_lost() -> None:
     (func,) = lower(schedule, list(args), HOPPER).funcs
     with pytest.raises(AssertionError):
         for seed in range(20):
-            Block(steps(func.body), slots(func) // 4, 3, seed).run()
+            Block(steps(func.body), slots(func, "tma") // 4, 3, seed).run()
 
 
 TILE = buffer("S", 8, 8, type="float16", scope="shared")

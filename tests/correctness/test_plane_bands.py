@@ -14,7 +14,7 @@ from tilewright.topi import Conv
 from tilewright.topi.declare import declare
 from tilewright.topi.pieces.plane_band_cuts import band_cut, row_conflicts
 from tilewright.topi.pieces.strip_tiles import PlaneBandTile
-from tilewright.topi.sketches.plane_bands import schedule_plane_bands
+from tilewright.topi.sketches.strips import schedule_strips
 from tilewright.topi.templates import TEMPLATES, templates
 
 SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
@@ -153,7 +153,7 @@ def test_more_strips_and_groups_than_a_product_has_rows_are_an_error():
     with pytest.raises(LanguageError, match="powers of two .* not 3 by 1"):
         schedule(p, PlaneBandTile(1, 3, 1))
     with pytest.raises(LanguageError, match="rows is 0, where 1 is the least"):
-        schedule_plane_bands(declare(p), PlaneBandTile(0, 8, 1))
+        schedule_strips(declare(p), PlaneBandTile(0, 8, 1))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.support.interpreter import interpret
+from tests.support.well_formed import check
 
 from tilewright.ir import ops
 from tilewright.ir.expr import Expr, Select
@@ -131,6 +132,16 @@ def test_a_loop_around_a_tile_runs_where_any_of_the_tile_needs_it() -> None:
     rng = np.random.default_rng(1)
     data = {n: rng.integers(-5, 5, s).astype("float32") for n, s in _TILED.items()}
     np.testing.assert_array_equal(interpret(made, data)["D"], interpret(f, data)["D"])
+
+
+def test_ends_of_a_loop_name_no_loop_further_in() -> None:
+    """The guard names ``d`` and ``i``, and only the ends of ``i`` name ``e``, within ``d``."""
+    update = when(d + 3 <= i, store(C[i], C[i] + W[d]))
+    f = func(loop(d, 15, loop(e, 4, loop(i, 5, update, min=e * 3, kind="unrolled"))))
+    made = trim_loops(f)
+    check("trim_loops", made)
+    data = {"W": np.arange(15.0), "C": np.zeros(32)}
+    np.testing.assert_array_equal(interpret(made, data)["C"], interpret(f, data)["C"])
 
 
 def test_what_is_the_same_in_all_lanes_of_a_guard_is_a_branch() -> None:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import platform
 import re
@@ -26,6 +27,7 @@ import sys
 import time
 from collections import Counter, defaultdict
 from datetime import UTC, datetime
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -108,6 +110,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--limit", type=float, default=60.0, help="seconds for one program")
+    parser.add_argument("--within", type=float, default=math.inf, help="seconds to begin programs")
     parser.add_argument("--json", type=Path, help="write the outcomes to this file")
     parser.add_argument("--show", type=int, metavar="SEED")
     parser.add_argument("--shrink", type=int, metavar="SEED")
@@ -155,20 +158,22 @@ def main() -> int:
         return 0
     tally, start = Tally(), time.monotonic()
     workers = Workers(chosen.target, chosen.jobs, chosen.limit)
-    for found in workers.run(range(chosen.seed, chosen.seed + chosen.programs)):
+    seeds = range(chosen.seed, chosen.seed + chosen.programs)
+    for found in workers.run(takewhile(lambda _: time.monotonic() - start < chosen.within, seeds)):
         tally.add(found)
         count = tally.kinds.total()
         if count % 500 == 0 and sys.stderr.isatty():
             print(f"{count} programs, {tally.bad} bad", file=sys.stderr)
     workers.close()
     seconds = time.monotonic() - start
-    print(f"{tally}\n{chosen.programs:,} programs on {chosen.target} in {seconds:.0f} s")
+    programs = tally.kinds.total()
+    print(f"{tally}\n{programs:,} programs on {chosen.target} in {seconds:.0f} s")
     if chosen.json:
         head = {
             "command": " ".join(["python -m tests.fuzz", *sys.argv[1:]]),
             "date": datetime.now(UTC).isoformat(timespec="seconds"),
             "machine": platform.platform(), "python": platform.python_version(),
-            "target": chosen.target, "programs": chosen.programs, "seconds": round(seconds),
+            "target": chosen.target, "programs": programs, "seconds": round(seconds),
         }  # fmt: skip
         chosen.json.write_text(json.dumps({**head, **tally.as_json()}, indent=1) + "\n")
     return 1 if tally.bad else 0

@@ -229,6 +229,8 @@ class _Grid:
             case Var():
                 value = np.asarray(self.values[e])
                 return value.astype(kind)
+            case E.IntImm(_, value) if _is_index(e):  # one beyond 64 bits is refused by lowering
+                return kind.type((value + 2**63) % 2**64 - 2**63)
             case E.IntImm(_, value) | E.FloatImm(_, value):
                 return kind.type(value)
             case E.Load(buffer, indices, _):

@@ -60,7 +60,10 @@ class Widths(Rewriter, Spans):
             case Var():
                 return self.wider.get(e, e)
             case IntImm(t, value):
-                return e if self.fits(e) else IntImm(INT64.with_lanes(t.lanes), value)
+                if self.fits(e):
+                    return e
+                self.within64(e)
+                return IntImm(INT64.with_lanes(t.lanes), value)
             case E.And() | E.Or() | E.Not() | E.Compare():
                 return self.condition(e)
             case E.Binary(a, b) if e.dtype.is_int:

@@ -24,6 +24,7 @@ from tilewright.runtime.cuda_maps import TensorMaps
 from tilewright.runtime.cuda_quick import Launch, Part, made_of
 from tilewright.runtime.signature import evaluate
 from tilewright.target.boxes import TensorMap
+from tilewright.target.devices import WARP
 
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 #: The largest grid and block (CUDA programming guide, "Technical specifications").
@@ -198,6 +199,9 @@ def _sizes(func: Func, values: dict[str, int]) -> tuple[int, ...]:
                 "and bind its parts to two of x, y and z"
             )
     threads = sizes[3] * sizes[4] * sizes[5]
+    if func.producer:
+        threads += WARP
+        sizes = *sizes[:3], threads, 1, 1
     if threads > 1024:
         raise TargetError(
             f"kernel {func.name}: a block of {threads} threads, CUDA allows 1024: bind smaller "

@@ -19,7 +19,8 @@ from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.arguments import one_of, whole
-from tilewright.topi.epilogue import ChainTypes, chain_types, parse_epilogue
+from tilewright.topi.epilogue import STEPS, ChainTypes, chain_types, parse_epilogue
+from tilewright.topi.once import once
 from tilewright.topi.written import Written, joined
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ ACCUMULATORS = {
 QUANTIZED = {"int8": ("int32",), "uint8": ("int32",)}
 #: The same of floats of 8 bits, and the types that results may have; the first is the default.
 FLOAT8_SUMS = dict.fromkeys(FLOAT8, ("float32",))
-OUT_DTYPES = ("bfloat16", "float16", "float32")
+OUT_DTYPES = ("bfloat16", "float16", "float32", *FLOAT8)
 
 
 class TensorType(NamedTuple):
@@ -85,8 +86,10 @@ class Problem(Written):
         gradients, the result is int32, float32 after the step "dequantize", and of 8 bits after
         "quantize". Floats of 8 bits have no gradients, either.
     out_dtype : the type of the result, and of the tensors of the epilogue, where ``dtype`` is a
-        float of 8 bits: one of :data:`OUT_DTYPES`. Of integers whose epilogue ends in "quantize"
-        that of the result and of a quantised residual, by default ``dtype``. Others leave it out.
+        float of 8 bits: one of :data:`OUT_DTYPES`; beside results of 8 bits these tensors are in
+        the type of sums, and "quantize" may end the epilogue. Of integers whose epilogue ends in
+        "quantize" that of the result and of a quantised residual, by default ``dtype``. Others
+        leave it out.
     precision : what may be done to products: "exact", "tf32" (fp32 through TF32 tensor cores),
         "tf32x3" (the same by three products of halves), "half" (16-bit sums within a thread, and of
         floats of 8 bits all sums with the digits that tensor cores keep), "winograd" (convolutions
@@ -273,7 +276,7 @@ class Problem(Written):
         """Whether images are integers, and sums of products exact."""
         return self.dtype in QUANTIZED
 
-    @property
+    @once
     def is_float8(self) -> bool:
         """Whether images are floats of 8 bits, whose products are summed in float32."""
         return self.dtype in FLOAT8
@@ -295,6 +298,16 @@ class Problem(Written):
 
     def _chain_types(self) -> ChainTypes:
         return chain_types(self.epilogue, self.dtype, self.accumulate, self.out_dtype)
+
+    @once
+    def epilogue_shapes(self) -> frozenset[str]:
+        """Of the tensors of the epilogue: "channel", "output", both or none."""
+        return frozenset(shape for step in self.epilogue for _, shape in step.tensors)
+
+    @once
+    def epilogue_instructions(self) -> int:
+        """About what a GPU takes for an element of the epilogue in 16 bits."""
+        return sum(STEPS[step.name].instructions for step in self.epilogue)
 
     def epilogue_inputs(self, shape: tuple[int, ...], channels: int) -> dict[str, TensorType]:
         """The tensors of the epilogue by name, of a result of this shape."""

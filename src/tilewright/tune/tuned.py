@@ -16,9 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir.errors import TilewrightError
+from tilewright.ir.errors import ScheduleError, TilewrightError
 from tilewright.runtime.files import write_file
 from tilewright.target import Target
+from tilewright.topi.old_names import resolve
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.entity import TuningError
@@ -144,7 +145,7 @@ def read(path: Path) -> list[Tuned]:
                     if head["tilewright_tuned"] != FORMAT:
                         raise ValueError(f"format {head['tilewright_tuned']}, known is {FORMAT}")
                     continue
-                best = tuple(_ranked(head, *entry) for entry in given["best"])
+                best = tuple(r for entry in given["best"] if (r := _ranked(head, *entry)))
                 problem = Problem.from_dict(given["problem"])
             except (KeyError, TypeError, ValueError, TilewrightError) as error:
                 raise TuningError(f"{path}, line {number}: no record of tuning: {error}") from None
@@ -152,9 +153,14 @@ def read(path: Path) -> list[Tuned]:
     return found
 
 
-def _ranked(head: dict[str, Any], template: str, values: list[int], micros: float) -> Ranked:
-    names = head["templates"][template]
-    return Ranked(template, tuple(sorted(zip(names, values, strict=True))), micros * 1e-6)
+def _ranked(head: dict[str, Any], template: str, values: list[int], micros: float) -> Ranked | None:
+    """A schedule with its time; None of one that the library does not have any more."""
+    given = dict(zip(head["templates"][template], values, strict=True))
+    try:
+        template, given = resolve(template, given)
+    except ScheduleError:
+        return None
+    return Ranked(template, tuple(sorted(given.items())), micros * 1e-6)
 
 
 @cache

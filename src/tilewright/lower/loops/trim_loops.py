@@ -96,10 +96,15 @@ def trim_loops(func: Func) -> Func:
 
 
 class _Guard(NamedTuple):
-    """A condition, and what the variables in it of loops further in range over."""
+    """A condition, and what the variables of loops further in range over that are in it, or in the
+    ranges of these."""
 
     condition: Expr
     inner: dict[Var, tuple[Expr, Expr]]
+
+    def depends_on(self, var: Var) -> bool:
+        ends = (e for pair in self.inner.values() for e in pair)
+        return any(uses(e, {var}) for e in (self.condition, *ends))
 
 
 class _Trim(InContext):
@@ -257,11 +262,12 @@ def _guards_beside(s: Stmt, scratch: frozenset[Buffer]) -> Steps:
             ends = low, ops.sub(ops.add(low, extent), 1)
             inside = yield _guards_beside(body, scratch)
             return inside and [
-                _Guard(g, {**inner, var: ends} if uses(g, {var}) else inner) for g, inner in inside
+                _Guard(g.condition, {**g.inner, var: ends}) if g.depends_on(var) else g
+                for g in inside
             ]
         case Let(var, _, body):
             inside = yield _guards_beside(body, scratch)
-            return inside and [g for g in inside if not uses(g.condition, {var})]
+            return inside and [g for g in inside if not g.depends_on(var)]
         case Allocate(buffer, body) if buffer.scope in _SCRATCH:
             return (yield _guards_beside(body, scratch | {buffer}))
         case Remark(body=body) | Allocate(_, body):

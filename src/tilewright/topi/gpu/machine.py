@@ -55,7 +55,7 @@ def micros(
         ``waits`` for what it reads first. Of less than ``few`` the last, which is not full, counts.
     """
     slowest = np.sqrt(np.sqrt(issue**4 + cache**4 + memory**4))
-    tail = np.where(waves < few, np.ceil(waves) / waves, 1.0)
+    tail = (np.ceil(waves) / waves) ** (waves < few)
     return slowest * tail + np.ceil(waves) * waits / np.sqrt(resident)
 
 

@@ -93,7 +93,7 @@ def _ranked(p: Conv, kind: type[PairTile]) -> Sequence[PairTile]:
 def _warps(p: Conv, kind: type[PairTile]) -> list[tuple[int, ...]]:
     """What warps may compute: for given rows and pairs, the variants to count the rows of a product
     that read the least; in lots of channels."""
-    combined = [(s, g) for s in _POWERS for g in _POWERS if s * g <= kind.matrix]
+    combined = [(s, g) for s in _POWERS for g in _POWERS if s * g <= kind.places]
     bare = columns(kind, [(rows, *combined[0], pairs) for rows in _ROWS for pairs in _PAIRS])
     cut: Any = pair_cut(p, bare)
     fits = (registers(cut) <= _MOST_REGISTERS) & (products(cut) <= _CODE)

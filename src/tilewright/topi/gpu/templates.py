@@ -26,6 +26,7 @@ from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_box
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.gpu.row_product_tiles import row_product_tiles, suits_row_products
 from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.pieces.band_counts import banded_counts, banded_gradient_counts
 from tilewright.topi.pieces.band_tiles import (
     GradientTile,
     RowTile,
@@ -42,21 +43,14 @@ from tilewright.topi.pieces.row_band_cuts import RowBandTile
 from tilewright.topi.pieces.row_product_cuts import RowProductTile
 from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePairTile
 from tilewright.topi.pieces.windows import form
-from tilewright.topi.sketches.banded import banded_counts, schedule_banded
-from tilewright.topi.sketches.banded_gradient import (
-    banded_gradient_counts,
-    schedule_banded_gradient,
-)
-from tilewright.topi.sketches.banded_staged import schedule_banded_staged
-from tilewright.topi.sketches.channel_pairs import schedule_channel_pairs
-from tilewright.topi.sketches.pixel_tiles import schedule_pixel_tiles
-from tilewright.topi.sketches.plane_bands import schedule_plane_bands
-from tilewright.topi.sketches.plane_tiles import schedule_plane_tiles
+from tilewright.topi.sketches.banded import schedule_banded
+from tilewright.topi.sketches.boxes import schedule_boxes
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
 from tilewright.topi.sketches.row_bands import schedule_row_bands
 from tilewright.topi.sketches.row_products import schedule_row_products
+from tilewright.topi.sketches.strips import schedule_strips
 from tilewright.topi.sketches.tile_sums import schedule_tile_sums, tile_counts
 from tilewright.topi.template import ANY_DEPTHWISE, Template
 
@@ -109,13 +103,13 @@ GPU = (
              form=form, counts=register_counts, operators=ANY_DEPTHWISE, where=_is_depthwise),
     Template("gpu.planes", PlaneTile, schedule_planes, _IMAGES, False, True, gpu.small_plane_tiles,
              shared=True, where=gpu.has_small_planes, form=form, counts=plane_counts),
-    _cuda("gpu.plane_tiles", PlaneBoxTile, None, schedule_plane_tiles, plane_box_tiles,
+    _cuda("gpu.plane_tiles", PlaneBoxTile, None, schedule_boxes, plane_box_tiles,
           suits_plane_boxes, least=90, matrices=False),
-    _cuda("gpu.plane_bands", PlaneBandTile, None, schedule_plane_bands, plane_band_tiles,
+    _cuda("gpu.plane_bands", PlaneBandTile, None, schedule_strips, plane_band_tiles,
           suits_plane_bands, least=90),
     _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses,
              banded.suits, arch="sm_90a", counts=banded_counts),
-    _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded_staged, staged.staged_tiles,
+    _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded, staged.staged_tiles,
           staged.suits_staged, arch="sm_90a"),
     _cuda("gpu.toeplitz_warps", WarpTile, None, schedule_banded, banded.warp_tiles,
           banded.suits_warps, counts=banded_counts),
@@ -131,16 +125,16 @@ GPU = (
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES,
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _cuda("gpu.pixel_tiles", BoxTile, None, schedule_pixel_tiles, box_tiles, suits_boxes, last=True,
+    _cuda("gpu.pixel_tiles", BoxTile, None, schedule_boxes, box_tiles, suits_boxes, last=True,
           least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form),
-    _cuda("gpu.channel_pairs", PairTile, None, schedule_channel_pairs, pair_tiles, suits_pairs,
+    _cuda("gpu.channel_pairs", PairTile, None, schedule_strips, pair_tiles, suits_pairs,
           last=True, least=90),
-    _cuda("gpu.sparse_pairs", SparsePairTile, None, schedule_channel_pairs, sparse_pair_tiles,
+    _cuda("gpu.sparse_pairs", SparsePairTile, None, schedule_strips, sparse_pair_tiles,
           suits_sparse_pairs, last=True, least=90),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded_gradient,
+    _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded,
              banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD,
              counts=banded_gradient_counts),
     _cuda("gpu.row_products", RowProductTile, None, schedule_row_products, row_product_tiles,
@@ -150,7 +144,7 @@ GPU = (
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
     _cuda("gpu.band_gradient", RowBandTile, None, schedule_row_bands, gradient_band_tiles,
           suits_bands, passes=_WGRAD),
-    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded_gradient,
+    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded,
              parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",

@@ -8,10 +8,10 @@ stride and dilation changing places.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from tilewright import te
+from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import Convolution
 
 
@@ -21,43 +21,43 @@ class Convolved:
 
     problem: Convolution
 
-    @cached_property
+    @once
     def _turned(self) -> bool:
         return self.problem.pass_ == "dgrad"
 
-    @cached_property
+    @once
     def _by_filter(self) -> bool:
         return self.problem.pass_ == "wgrad"
 
-    @cached_property
+    @once
     def image(self) -> tuple[int, ...]:
         """Height and width of what is convolved: x, or dy."""
         p = self.problem
         return p.out_image if self._turned else p.image
 
-    @cached_property
+    @once
     def result(self) -> tuple[int, ...]:
         """Height and width of the result: y, dx, or the filter's."""
         p = self.problem
         return p.kernel if self._by_filter else p.image if self._turned else p.out_image
 
-    @cached_property
+    @once
     def kernel(self) -> tuple[int, ...]:
         """Height and width of what it is convolved with: the filter, or dy."""
         p = self.problem
         return p.out_image if self._by_filter else p.kernel
 
-    @cached_property
+    @once
     def stride(self) -> tuple[int, ...]:
         p = self.problem
         return (1,) * len(p.image) if self._turned else p.dilation if self._by_filter else p.stride
 
-    @cached_property
+    @once
     def dilation(self) -> tuple[int, ...]:
         p = self.problem
         return p.stride if self._by_filter else p.dilation
 
-    @cached_property
+    @once
     def before(self) -> tuple[int, ...]:
         """Rows and columns of padding before the image."""
         p = self.problem

@@ -10,7 +10,8 @@ pixels they read as the image lies.
 A gradient by the input with stride 1 is the convolution of dy with the filter rotated. With a
 stride, every s-th pixel of the result sees every s-th tap: the pixels of a phase are a convolution
 with stride 1 of their own, and those of all phases one with as many filters for each channel, whose
-results are put between one another.
+results are put between one another. Where vectors lie across channels that fill them, the sums of a
+phase lie together, and taps that it lacks are left out.
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from tilewright import te
@@ -27,6 +27,7 @@ from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
+from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 
 #: Channels of the widest vector.
@@ -40,13 +41,13 @@ class FlatWindows(Convolved):
     """A forward pass, or a gradient by the input, in groups; strides of such a gradient are 1, or 2
     where taps lie side by side."""
 
-    @cached_property
+    @once
     def phases(self) -> tuple[int, ...]:
         """By dimension, kinds of results with taps of their own."""
         p = self.problem
         return p.stride if self._turned else (1,) * len(p.stride)
 
-    @cached_property
+    @once
     def filters(self) -> tuple[int, int]:
         """Channels of a group: of the result, those of all phases, and of what is convolved."""
         own = self.problem.channels // self.problem.groups
@@ -54,24 +55,24 @@ class FlatWindows(Convolved):
             return own * math.prod(self.phases), self.problem.multiplier
         return self.problem.multiplier, own
 
-    @cached_property
+    @once
     def kernel(self) -> tuple[int, ...]:
         """Taps of a phase."""
         return tuple(-(-k // s) for k, s in zip(self.problem.kernel, self.phases, strict=True))
 
-    @cached_property
+    @once
     def result(self) -> tuple[int, ...]:
         """Results of a phase, of those whose phases have most."""
         own = super().result
         ends = zip(own, self._first, self.problem.padding, self.phases, strict=False)
         return tuple((e - 1 + low) // s - q + 1 for e, q, low, s in ends)
 
-    @cached_property
+    @once
     def _first(self) -> tuple[int, ...]:
         """By dimension, the number of the first result in its phase, counted from the padding's."""
         return tuple(low // s for low, s in zip(self.problem.padding, self.phases, strict=False))
 
-    @cached_property
+    @once
     def before(self) -> tuple[int, ...]:
         """Rows and columns of padding before the image."""
         if not self._turned:
@@ -79,18 +80,18 @@ class FlatWindows(Convolved):
         each = zip(self.kernel, self.dilation, self._first, strict=True)
         return tuple((k - 1) * d - q for k, d, q in each)
 
-    @cached_property
+    @once
     def factors(self) -> str:
         """The type in which factors are stored: of integers float32, for which vectors have more
         arithmetic, and in which sums of :attr:`exact` products are exact."""
         return "float32" if self.problem.is_quantized else self.problem.accumulate
 
-    @cached_property
+    @once
     def exact(self) -> int:
         """How many products of integers are summed exactly in float32: up to 2**24."""
         return 2**24 // ((255 if self.problem.dtype == "uint8" else 128) * 128)
 
-    @cached_property
+    @once
     def channels_at_once(self) -> int:
         """Channels whose products are summed before sums become integers; all of floats."""
         own = self.filters[1]
@@ -113,6 +114,36 @@ class FlatWindows(Convolved):
         p, taps = self.problem, self.kernel[-1]
         few = self.filters[1] < _LANES and p.groups == 1 and not p.is_quantized
         return across and bool(p.channels_last) and few and taps > 1 and self.dilation[-1] == 1
+
+    def by_phase(self, across: bool) -> bool:
+        """Whether sums of a phase lie together, of all channels of a group, so that a vector of
+        them is of one phase; else those of a channel do."""
+        return across and set(self.phases) != {1} and self._own % _LANES == 0
+
+    @once
+    def _own(self) -> int:
+        """Channels of a group of the result."""
+        return self.filters[0] // math.prod(self.phases)
+
+    def parted(self, f: Any, across: bool) -> tuple[Any, Any]:
+        """Of a channel of the sums, the number of its phase and its channel of the result."""
+        count = math.prod(self.phases)
+        if count == 1:
+            return 0, f
+        return (f // self._own, f % self._own) if self.by_phase(across) else (f % count, f // count)
+
+    def joined(self, phase: Any, f: Any, across: bool) -> Any:
+        """What :meth:`parted` takes apart."""
+        count = math.prod(self.phases)
+        if count == 1:
+            return f
+        return phase * self._own + f if self.by_phase(across) else f * count + phase
+
+    def taps_of(self, phase: Any, taps: Sequence[Any]) -> list[Any]:
+        """What holds of those taps that a phase has."""
+        sizes = zip(self.tap_of(phase, taps), self.problem.kernel, self.kernel, self.phases,
+                    strict=True)  # fmt: skip
+        return [t < whole for t, whole, k, s in sizes if k * s > whole]
 
     def packs(self, across: bool) -> bool:
         """Whether the filter is copied into the order in which it is read."""
@@ -138,7 +169,7 @@ class FlatWindows(Convolved):
             phase = phase // s
         return found[::-1]
 
-    @cached_property
+    @once
     def stored(self) -> tuple[int, ...]:
         """Planes, where there are some, rows and columns that are stored of a phase: what windows
         of whole rows see, and of the first one more, which results beyond the last column read and
@@ -161,7 +192,7 @@ class FlatWindows(Convolved):
         first, *rest = ((r - 1) * s + (k - 1) * d + 1 for r, s, k, d in each)
         return (first + self.stride[0], *rest)
 
-    @cached_property
+    @once
     def results(self) -> int:
         """Results that are computed of a channel of an image where vectors lie along pixels."""
         return self.result[0] * math.prod(self.stored[1:])
@@ -200,10 +231,10 @@ class FlatDeclaration(Declared):
     group, pixel, channel). ``padded`` is the image, a row of ``row_stride`` pixels behind the
     other, or of as many numbers where taps are joined, in the type of sums, None where the image is
     read as it lies; ``packed`` the filter in the order and the type in which it is read, None where
-    it lies so. Of a gradient with strides, channels are those of all ``phases``, of one channel of
-    the result side by side. ``partial`` are sums of integers, as floats, of so few products that
-    they are exact, each with the indices of what is left to sum behind those of ``sum``; None where
-    all are.
+    it lies so. Of a gradient with strides, channels are those of all ``phases``, as
+    :meth:`FlatWindows.joined` numbers them. ``partial`` are sums of integers, as floats, of so few
+    products that they are exact, each with the indices of what is left to sum behind those of
+    ``sum``; None where all are.
     """
 
     problem: Convolution
@@ -269,13 +300,17 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         index = [*tap, rc] if across or p.channels_last else [rc, *tap]
         pixel = read(n, g, q, tap, rc)
         if packed is None:
-            weight = weight_of(w, filter, g, f, rc, tap)
+            weight = weight_of(w, filter, g, f, rc, tap, across)
         elif across:
             wide = int(packed.shape[-1])
             weight = packed[(g, f // wide, *index, f % wide)]
         else:
             weight = packed[(g, f, *index)]
-        return te.sum(pixel * weight, axis=together)
+        # Taps that a phase lacks are left out where a tile has one phase, else multiplied by zero.
+        alone = w.by_phase(across) and not joins
+        own_taps = w.taps_of(w.parted(f, across)[0], tap) if alone else []
+        where = te.all(*own_taps) if own_taps else None
+        return te.sum(pixel * weight, axis=together, where=where)
 
     batch, groups = image.shape[0], p.groups
     count = math.prod(w.result) if across else w.results
@@ -307,7 +342,7 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         channels = per // phases
         g, f = (c // channels, c % channels) if groups > 1 else (te.const(0), c)
         phase, place = w.result_of([*[0] * (len(w.result) - len(at)), *at])
-        f = f * phases + phase if phases > 1 else f
+        f = w.joined(phase, f, across)
         if across:
             found = total[n, g, numbered(place, w.result), f]
         else:
@@ -328,16 +363,16 @@ def _exact(extents: Sequence[int], most: int) -> int:
     return max(k for k in range(1, len(extents) + 1) if math.prod(extents[-k:]) <= most)
 
 
-def weight_of(w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> Any:
+def weight_of(
+    w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequence[Any], across: bool
+) -> Any:
     """What channel ``f`` of a group multiplies channel ``r`` that it reads with, at a tap."""
-    p, (per, own), count = w.problem, w.filters, math.prod(w.phases)
+    p, (per, own) = w.problem, w.filters
     if p.pass_ != "dgrad":
         return filter[p.filter_place(g * per + f, r, list(taps)[-p.rank :])]
-    phase, f = (f % count, f // count) if count > 1 else (0, f)
-    found = w.tap_of(phase, taps)
-    read = filter[p.filter_place(g * own + r, f, found[-p.rank :])]
-    sizes = zip(found, p.kernel, w.kernel, w.phases, strict=True)
-    inside = [t < whole for t, whole, k, s in sizes if k * s > whole]
+    phase, f = w.parted(f, across)
+    read = filter[p.filter_place(g * own + r, f, w.tap_of(phase, taps)[-p.rank :])]
+    inside = w.taps_of(phase, taps)
     return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
 
 
@@ -379,7 +414,7 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
     (per, own), groups, kind = w.filters, w.problem.groups, w.factors
 
     def element(g: Any, f: Any, r: Any, *taps: Any) -> Any:
-        return weight_of(w, filter, g, f, r, taps).astype(kind)
+        return weight_of(w, filter, g, f, r, taps, across).astype(kind)
 
     names = _LETTERS[-len(w.kernel) :]
     made: Tensor

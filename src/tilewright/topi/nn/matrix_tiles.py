@@ -13,7 +13,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from tilewright import te
@@ -24,6 +23,7 @@ from tilewright.topi.declared import Declared
 from tilewright.topi.nn.byte_dots import flattened, is_flat, unflattened
 from tilewright.topi.nn.flat_windows import FlatWindows, weight_of
 from tilewright.topi.nn.images import Images
+from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 from tilewright.topi.operators.gemm import Gemm
 
@@ -40,7 +40,7 @@ class TileCut:
 
     problem: Convolution | Gemm
 
-    @cached_property
+    @once
     def windows(self) -> FlatWindows | None:
         """None where windows are single pixels, and results lie as these do."""
         p = self.problem
@@ -48,7 +48,7 @@ class TileCut:
             return None
         return FlatWindows(p)
 
-    @cached_property
+    @once
     def groups(self) -> tuple[int, int, int]:
         """Groups, and the channels of one: of the result, and of what is convolved."""
         p = self.problem
@@ -56,7 +56,7 @@ class TileCut:
             return 1, p.n, p.k
         return p.groups, *FlatWindows(p).filters
 
-    @cached_property
+    @once
     def rows(self) -> int:
         """Rows of results of an image, or pixels where windows are single."""
         if self.windows is not None:
@@ -64,12 +64,12 @@ class TileCut:
         p = self.problem
         return p.m if isinstance(p, Gemm) else math.prod(p.out_extents)
 
-    @cached_property
+    @once
     def row(self) -> int:
         """From a result to the one below it."""
         return 1 if self.windows is None else math.prod(self.windows.stored[1:])
 
-    @cached_property
+    @once
     def tiles(self) -> int:
         """Tiles of pixels, with those beyond the last that schedules may compute with others."""
         w = self.windows
@@ -90,7 +90,7 @@ class TileCut:
         """Tiles of a group's channels, as well."""
         return -(-self.groups[1] // (SIDE * ACROSS)) * ACROSS
 
-    @cached_property
+    @once
     def joined(self) -> int:
         """How many taps are multiplied at once, those of a row of a window, whose channels lie one
         behind the other; 1 where they are many."""
@@ -116,14 +116,14 @@ class TileCut:
         assert self.windows is not None
         return self.windows.stride[-1] * self.groups[2]
 
-    @cached_property
+    @once
     def taps(self) -> tuple[int, ...]:
         """By dimension the taps of a window, none where they are single pixels, or joined."""
         if self.windows is None:
             return ()
         return self.windows.kernel[:-1] if self.joined > 1 else self.windows.kernel
 
-    @cached_property
+    @once
     def together(self) -> int:
         """Numbers of a column that lie side by side: 4 bytes."""
         return 4 // dtype(self.problem.dtype).bytes
@@ -147,12 +147,12 @@ class TileCut:
         places = [x // s for x, s in at]
         return [x % s for x, s in at], w.flat(places if self.joined == 1 else [*places, 0])
 
-    @cached_property
+    @once
     def pixels(self) -> int:
         """Pixels that are stored of a phase of an image."""
         return self.tiles * SIDE + self.reach
 
-    @cached_property
+    @once
     def reach(self) -> int:
         """How far behind a result's own pixel its window ends."""
         return int(self.shift([k - 1 for k in self.taps])[1])
@@ -302,7 +302,7 @@ def _packed(cut: TileCut, inputs: dict[str, Tensor]) -> Tensor:
             w = FlatWindows(p)
             taps = taps if cut.windows is not None else [0] * len(w.kernel)
             taps, c = ([*taps, c // own], c % own) if cut.joined > 1 else (taps, c)
-            read = weight_of(w, inputs["filter"], g, f, c, taps)
+            read = weight_of(w, inputs["filter"], g, f, c, taps, False)
         zero = te.const(0, p.filter_dtype)
         return te.if_then_else(te.all(*inside), read, zero) if inside else read
 

@@ -22,7 +22,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import cached_property
 from typing import Any
 
 from tilewright import te
@@ -30,6 +29,7 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
 from tilewright.topi.nn.images import Images
+from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import Convolution
 
 #: Taps of a filter along a dimension.
@@ -60,14 +60,14 @@ class Transforms:
         """Pixels along a dimension that a tile depends on, and points."""
         return self.results + TAPS - 1
 
-    @cached_property
+    @once
     def image(self) -> Matrix:
         """B^T: rows of points, columns of pixels."""
         points = POINTS[self.results]
         rows = [_polynomial([q for q in points if q != p]) for p in points]
         return tuple(_filled(row, self.size) for row in (*rows, _polynomial(points)))
 
-    @cached_property
+    @once
     def filter(self) -> Matrix:
         """G: rows of points, columns of taps."""
         points, found = POINTS[self.results], []
@@ -78,7 +78,7 @@ class Transforms:
             found.append(tuple(p**k / apart for k in range(TAPS)))
         return (*found, _filled([Fraction(0)] * (TAPS - 1) + [Fraction(1)], TAPS))
 
-    @cached_property
+    @once
     def result(self) -> Matrix:
         """A^T: rows of results, columns of points."""
         last = self.results - 1

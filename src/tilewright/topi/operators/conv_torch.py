@@ -28,6 +28,7 @@ def torch_convolution(p: Convolution, torch: Any) -> Callable[..., Any]:
     padding = [d.before if even else 0 for d in p.dims]
     kernel = (p.out_channels, p.channels // p.groups, *(d.taps for d in p.dims))
     backward = torch.ops.aten.convolution_backward
+    result = p.result_dtype  # found here, since `torch.compile` traces what the functions call
 
     def padded(x: Any) -> Any:
         return x if even else F.pad(x, around)
@@ -38,7 +39,7 @@ def torch_convolution(p: Convolution, torch: Any) -> Callable[..., Any]:
     def steps(y: Any, tensors: tuple[Any, ...], done: int = 0) -> Any:
         rest = list(tensors)
         for step in p.epilogue[done:]:
-            y = apply(torch, step, y, [rest.pop(0) for _ in step.tensors], dtype=p.result_dtype)
+            y = apply(torch, step, y, [rest.pop(0) for _ in step.tensors], dtype=result)
         return y
 
     def forward(x: Any, weight: Any, *more: Any) -> Any:

@@ -4,9 +4,9 @@ see of an image."""
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
 from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.once import once
 
 #: In 16 bits, columns of the image that an instruction sums over, and those that a thread loads
 #: with three others, 16 bytes each; what tiles begin at a multiple of; and, in TF32, the rows and
@@ -23,23 +23,23 @@ class Bands(Convolved):
     rows: int
     columns: int
 
-    @cached_property
+    @once
     def terms(self) -> int:
         """Products of TF32 for one of a float32; 0 of others."""
         p = self.problem
         return 0 if p.dtype != "float32" else 1 if p.precision == "tf32" else 3
 
-    @cached_property
+    @once
     def parts(self) -> int:
         """Numbers that stand for one of the image, or of what it is convolved with."""
         return 2 if self.terms == 3 else 1
 
-    @cached_property
+    @once
     def whole(self) -> bool:
         """Whether a tile has whole rows: columns in the padding are then never multiplied."""
         return self.result[1] <= self.columns
 
-    @cached_property
+    @once
     def seen(self) -> int:
         """Columns that a tile sees."""
         seen = self.sees(1, self.columns)
@@ -47,25 +47,25 @@ class Bands(Convolved):
             return max(1, min(seen - self.before[1], self.image[1]))
         return seen + self.first
 
-    @cached_property
+    @once
     def chunk(self) -> int:
         """Columns that four threads load at once."""
         if self.terms:
             return BLOCK
         return _CHUNK if self.seen > _DEPTH else _DEPTH
 
-    @cached_property
+    @once
     def depth(self) -> int:
         """Columns that a tile sums over."""
         return -(-self.seen // self.chunk) * self.chunk
 
-    @cached_property
+    @once
     def first(self) -> int:
         """How many columns before its first a window begins, so that chunks begin where vectors
         do."""
         return -self.before[1] % (self.chunk if self.whole else _VECTOR)
 
-    @cached_property
+    @once
     def steps(self) -> int:
         """Rows of one phase of the stride that a tile sees, where a product has several images."""
         return -(-self.sees(0, self.rows) // self.stride[0])
@@ -75,12 +75,12 @@ class Bands(Convolved):
         """A row of what the image is convolved with, between zeros."""
         return self.depth + (self.columns - 1) * self.stride[1]
 
-    @cached_property
+    @once
     def matrices(self) -> int:
         """Those of a filter, with those of zeros, in the same case."""
         return self.stride[0] * (self.steps + self.rows - 1)
 
-    @cached_property
+    @once
     def matrix_bytes(self) -> int:
         """Of the matrices, and of the rows of the filter between zeros, in 16 bits."""
         return 2 * self.matrices * (self.depth * self.columns + self.taps)
@@ -108,7 +108,7 @@ class Bands(Convolved):
         """Neighbouring results of a thread."""
         return 2 if self.terms else self.columns // 4
 
-    @cached_property
+    @once
     def products(self) -> int:
         """Blocks of one matrix that have taps, which are all that is multiplied in TF32."""
         found, reach = 0, (self.kernel[1] - 1) * self.dilation[1]

@@ -2,8 +2,8 @@
 
 All say ``product``, the images, rows and columns of the results of a warp, or of a warpgroup, at
 once; ``lanes``, its threads; ``groups`` and ``teams``, of which a block has as many down an image
-and for other images; ``turns``, tiles that each goes
-through, from above down the image; and ``channels``, those that a block goes through.
+and for other images; ``turns``, tiles that each goes through, from above down the image;
+and ``channels``, those that a block goes through.
 """
 
 from __future__ import annotations
@@ -117,9 +117,14 @@ class GradientTile:
     teams: int = 4
     stages: int = 2
 
+    lanes: ClassVar[int] = LANES
+    groups: ClassVar[int] = 1
+
     @property
     def product(self) -> tuple[int, int, int]:
         return 1, ROWS * self.tiles, self.columns
 
 
-BandTile: TypeAlias = RowTile | WarpTile | ToeplitzTile | StagedTile
+#: Of results that are images, and of all.
+ImageTile: TypeAlias = RowTile | WarpTile | ToeplitzTile | StagedTile
+BandTile: TypeAlias = ImageTile | GradientTile

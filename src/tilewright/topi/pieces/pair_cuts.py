@@ -76,16 +76,14 @@ class PairCut(Strips):
 
 def pair_cut(p: Any, tile: PairTile) -> PairCut:
     """How a problem is cut for a tile."""
-    matrix = (tile.images_per_mma, tile.strips, tile.groups)
-    size = (tile.high, tile.wide, tile.channels)
-    return PairCut(p, tile.rows, matrix, size, tile.pairs, tile.outputs)
+    return PairCut(p, tile.rows, tile.matrix, tile.size, tile.pairs, tile.outputs)
 
 
 def check(tile: PairTile) -> None:
     """Raises :class:`LanguageError` where the strips and groups of ``tile`` are more than a product
     has rows."""
-    if not 1 <= tile.strips * tile.groups <= tile.matrix:
+    if not 1 <= tile.strips * tile.groups <= tile.places:
         raise LanguageError(
-            f"{tile}: strips by groups are the rows of a product, 1 to {tile.matrix}, not "
+            f"{tile}: strips by groups are the rows of a product, 1 to {tile.places}, not "
             f"{tile.strips * tile.groups}"
         )

@@ -42,6 +42,16 @@ class BoxTile:
     keeps: int = flag()
 
     @property
+    def own(self) -> Tile:
+        """Rows, columns and channels of a thread."""
+        return self.rows, self.columns, self.vector
+
+    @property
+    def threads(self) -> Tile:
+        """Of a block, down, across and along channels."""
+        return self.threads_z, self.threads_y, self.threads_x
+
+    @property
     def whole(self) -> Tile:
         """Rows, columns and channels that a block computes at once."""
         return (
@@ -52,11 +62,11 @@ class BoxTile:
 
     def within(self, p: Any) -> Tile:
         """:attr:`whole` of a problem that may be smaller than that."""
-        own = (self.rows, self.columns, self.vector)
-        threads = (self.threads_z, self.threads_y, self.threads_x)
         rows, columns, channels = (
             number(np.minimum(n, extent) * np.minimum(t, -(-extent // n)))
-            for n, t, extent in zip(own, threads, (*p.result_image, p.result_channels), strict=True)
+            for n, t, extent in zip(
+                self.own, self.threads, (*p.result_image, p.result_channels), strict=True
+            )
         )
         return rows, columns, channels
 

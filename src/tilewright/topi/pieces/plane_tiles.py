@@ -13,8 +13,12 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtype import dtype
+from tilewright.ir.itervar import Range
+from tilewright.schedule import Schedule
 from tilewright.target.devices import BANKS, WARP, WORD
+from tilewright.te import Tensor
 from tilewright.topi.columns import Array, number
+from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.nn.convolved import Convolved
 
@@ -35,6 +39,16 @@ class PlaneBoxTile:
     channels: int = 4
     turns: int = 4
     stages: int = 2
+
+    @property
+    def own(self) -> tuple[int, int, int]:
+        """What a thread has: of channels one, rows, columns."""
+        return 0, self.rows, self.columns
+
+    @property
+    def threads(self) -> tuple[int, int, int]:
+        """Of a block, along channels, down and across."""
+        return self.channels, self.threads_y, self.threads_x
 
     @property
     def size(self) -> tuple[int, int, int]:
@@ -81,6 +95,24 @@ def plane_cut(p: Any, tile: PlaneBoxTile) -> PlaneCut:
     passes = [_passes(p, tile, bare, n * CHUNK) for n in options]
     row_stride = least + np.argmin(passes, axis=0)
     return PlaneCut(p, tile.size, number(row_stride * vector), margin)
+
+
+def in_tiles(s: Schedule, d: Declaration, cut: PlaneCut) -> tuple[Tensor, Tensor]:
+    """The sums over tiles, and the image in tiles with all that they see."""
+    sums, (channels, high, wide) = s[d.sum], cut.size
+    (sh, sw), (dh, dw) = cut.stride, cut.dilation
+    n, c, h, w = sums.op.axis
+    sums.split(c, factor=channels)
+    sums.split(sums.pad_to(h, high), factor=high)
+    sums.split(sums.pad_to(w, wide), factor=wide)
+    total = s.cache_write(d.sum, "local")
+    n, e, c, down, h, across, w = s[total].op.axis
+    di, dj = s[total].op.reduce_axis
+    whole = Range.from_extent(-cut.margin, cut.row_stride)
+    rows, columns = h.var * sh + di.var * dh, w.var * sw + dj.var * dw
+    image = s.reindex(d.source, total, [n, e, down, across, c, rows, (columns, whole)], "shared")
+    s[total].guard_by_zeros(image, finite=True)  # what is beyond an image, nobody reads
+    return total, image
 
 
 def read_at_once(p: Any, tile: PlaneBoxTile, cut: PlaneCut) -> Any:

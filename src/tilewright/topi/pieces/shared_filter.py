@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.topi.pieces.tiling import bind_all, thread_axes
 from tilewright.topi.stages import Stages
@@ -41,3 +42,21 @@ def share_filter(
     shared.reorder(channel, *positions)  # as the filter lies
     bind_all(shared, shared.fuse(channel, *positions), thread_axes(*threads))
     return shared, kept
+
+
+def load_early(st: Stages, thread: IterVar, even: bool, keeps: bool) -> None:
+    """What the epilogue reads of a thread's channels, which scales the filter that it ``keeps``:
+    nothing moves a load over the wait for a tile afterwards, and one behind it would be waited for
+    as well."""
+    s, d = st.schedule, st.declaration
+    own = s.stages[s.stages.index(st.sums) :]
+    if keeps and d.scaled is not None:
+        own.append(s[d.scaled])
+    for step in d.problem.epilogue:
+        for name, shape in step.tensors:
+            tensor = d.inputs[name]
+            readers = [stage.op for stage in own if tensor in stage.op.inputs]
+            if shape == "channel" and readers:
+                loads = s[s.cache_read(tensor, "local", readers)]
+                loads.compute_at(st.out, thread)
+                (loads.vectorize if even else loads.unroll)(loads.op.axis[0])

@@ -13,22 +13,37 @@ from typing import Any, NamedTuple
 
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.schedule import Schedule, Stage
+from tilewright.target.instruction import Instruction
+from tilewright.target.instructions import load_pairs, mma_bf16, mma_f16
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration
 from tilewright.topi.pieces.bands import indices
-from tilewright.topi.pieces.plane_band_cuts import PIXELS, READ, PlaneBandCut
-from tilewright.topi.pieces.strip_tiles import PLANE_OUTPUTS
+from tilewright.topi.pieces.plane_band_cuts import PIXELS, READ, band_cut, check
+from tilewright.topi.pieces.strip_tiles import PLANE_OUTPUTS, PlaneBandTile
 from tilewright.topi.pieces.strips import Strips
 
 
 class StripProducts(NamedTuple):
-    """The stages: ``sums`` of products of ``pixels``, read from an ``image`` in shared memory, with
-    ``bands``; of pairs of channels ``taps``, of which these are made, unless zeros are skipped."""
+    """The stages: ``sums`` of products of ``pixels``, read from an ``image`` in shared memory in
+    boxes of ``box``, with ``bands``; of pairs of channels ``taps``, of which these are made, unless
+    zeros are skipped.
+
+    Loops of ``sums`` are over what a warp has, its ``tiles``; over rows and parts of the image and
+    what sees them, which are ``unrolled``; and over a ``product``, which ``multiply`` is. Those of
+    ``pixels`` that are ``read`` at once are what ``load`` is.
+    """
 
     sums: Tensor
     pixels: Tensor
     image: Tensor
     bands: Tensor
+    box: tuple[int, ...]
+    tiles: list[IterVar]
+    unrolled: list[IterVar]
+    product: list[IterVar]
+    read: list[IterVar]
+    multiply: Instruction
+    load: Instruction
     taps: Tensor | None = None
 
 
@@ -67,8 +82,9 @@ def guard(
     s[made].guard_by_zeros(pixels, bands, over=over, finite=True)
 
 
-def as_plane_bands(s: Schedule, d: Declaration, cut: PlaneBandCut, turns: int) -> StripProducts:
-    """The products of planes, channels first, in tiles of which a block has ``turns``.
+def as_plane_bands(s: Schedule, d: Declaration, tile: PlaneBandTile) -> StripProducts:
+    """The products of planes, channels first. Raises :class:`LanguageError` as
+    :func:`~tilewright.topi.pieces.plane_band_cuts.check` does.
 
     ``sums`` have the axes (images, image, lots of channels, channel, tile down, block of strips,
     strip, row, tile across, block of groups, group, output), and are over (row, part, place, pair,
@@ -76,7 +92,9 @@ def as_plane_bands(s: Schedule, d: Declaration, cut: PlaneBandCut, turns: int) -
     pixel), ``image`` (the tiles; image, channel, row, column), ``bands`` (channel, row, part,
     place, pair, pixel, output).
     """
-    sums, (deep, strips, groups), (high, wide, lots) = s[d.sum], cut.matrix, cut.tile
+    check(d.problem, tile)
+    cut, sums, kind = band_cut(d.problem, tile), s[d.sum], d.problem.dtype
+    (deep, strips, groups), (high, wide, lots) = cut.matrix, cut.tile
     n, c, h, w = sums.op.axis
     di, dj = sums.op.reduce_axis
     sums.split(sums.pad_to(n, deep), factor=deep)
@@ -99,8 +117,17 @@ def as_plane_bands(s: Schedule, d: Declaration, cut: PlaneBandCut, turns: int) -
     for axis, each in zip((part, *rest), (PIXELS, READ, 2, 1), strict=True):
         column += axis.var * each
     whole = Range.from_extent(cut.lead - cut.margin, cut.row_stride)
-    first = beyond(no, no, turns if deep > 1 else 0)
-    tile = [i, ci, line, (column, whole)]
-    image = s.reindex(d.image, pixels, [first, co, down, across, *tile], "shared")
+    first = beyond(no, no, tile.turns if deep > 1 else 0)
+    seen = [i, ci, line, (column, whole)]
+    image = s.reindex(d.image, pixels, [first, co, down, across, *seen], "shared")
     guard(s, made, pixels, bands, row, [*q, output])
-    return StripProducts(made, pixels, image, bands)
+    for axis, extent in zip(s[image].op.axis[-2:], cut.box[2:], strict=True):
+        s[image].align_bounds(axis, extent)
+    no, i, co, ci, down, hs, strip, row, across, ws, group, output = s[made].op.axis
+    r, part, place, pair, low = s[made].op.reduce_axis
+    return StripProducts(
+        made, pixels, image, bands, cut.box, [no, co, down, across, ci, hs, ws], [r, part, row],
+        [i, strip, group, output, pair, place, low], list(s[pixels].op.axis[-6:]),
+        {"float16": mma_f16, "bfloat16": mma_bf16}[kind],
+        load_pairs(cut.matrix, READ, READ // 2, kind),
+    )  # fmt: skip

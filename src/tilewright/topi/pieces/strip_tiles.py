@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from tilewright.topi.parameters import flag
 
@@ -33,6 +33,17 @@ class PlaneBandTile:
     turns: int = 1
     stages: int = 1
     boxed: int = flag()
+
+    #: Outputs next to one another of a product; channels of a warp; rows of an image in shared
+    #: memory are not swizzled.
+    outputs: ClassVar[int] = PLANE_OUTPUTS
+    own: ClassVar[int] = 1
+    swizzle: ClassVar[int] = 0
+
+    @property
+    def lots(self) -> int:
+        """Warps next to one another, of which each has channels of its own."""
+        return self.channels
 
     @property
     def matrix(self) -> tuple[int, int, int]:
@@ -64,9 +75,21 @@ class PairTile:
     turns: int = 1
     stages: int = 1
 
-    #: Outputs next to one another of a product; its rows: images, by strips, by groups.
+    #: Outputs next to one another of a product, and its rows.
     outputs: ClassVar[int] = PAIR_OUTPUTS
-    matrix: ClassVar[int] = PRODUCT_ROWS
+    places: ClassVar[int] = PRODUCT_ROWS
+    #: What a tile sees is copied as a box.
+    boxed: ClassVar[int] = 1
+
+    @property
+    def matrix(self) -> tuple[int, int, int]:
+        """The rows of a product: images, strips, groups."""
+        return self.images_per_mma, self.strips, self.groups
+
+    @property
+    def size(self) -> tuple[int, int, int]:
+        """Rows, columns and channels of results of a tile."""
+        return self.high, self.wide, self.channels
 
     @property
     def own(self) -> int:
@@ -76,7 +99,7 @@ class PairTile:
     @property
     def images_per_mma(self) -> int:
         """Images of a tile."""
-        return self.matrix // (self.strips * self.groups)
+        return self.places // (self.strips * self.groups)
 
     @property
     def channels(self) -> int:
@@ -109,4 +132,8 @@ class SparsePairTile(PairTile):
     strips: int = 2
 
     outputs: ClassVar[int] = SPARSE_OUTPUTS
-    matrix: ClassVar[int] = 8
+    places: ClassVar[int] = 8
+
+
+#: Tiles of one schedule, channels first or last.
+StripProductTile: TypeAlias = PlaneBandTile | PairTile | SparsePairTile
