@@ -107,3 +107,16 @@ def test_what_can_do_a_problem_has_parameters_for_it(p: Problem, target: str) ->
     256 channels; then no tile was left."""
     for template in templates(p, target):
         assert template.candidates(p, Target.parse(target)), template.name
+
+
+@pytest.mark.parametrize("layout", ["NDHWC", "NCDHW"])
+@pytest.mark.parametrize("target", ["sim", "cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_volumes_of_bytes_are_for_no_template_of_flat_images(layout: str, target: str) -> None:
+    """Products of bytes by warps took them and had no schedule."""
+    p = Conv3d.parse((1, 16, 4, 5, 6), (16, 16, 3, 3, 1), padding=1, dtype="int8", layout=layout)
+    machine = Target.parse(target)
+    found = templates(p, machine)
+    assert found
+    for template in found:
+        tile = template.candidates(p, machine)[0]
+        assert tilewright.lower(*template.scheduled(p, tile), machine)
