@@ -7,15 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from tests.support.dense import convolution
-from tests.support.depthwise import (
-    TOLERANCE,
-    decode,
-    encode,
-    poison,
-    random_inputs,
-    reference,
-    run,
-)
+from tests.support.depthwise import TOLERANCE, decode, encode, poison, random_inputs, reference, run
 
 import tilewright
 from tilewright import te
