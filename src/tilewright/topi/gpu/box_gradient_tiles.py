@@ -17,6 +17,7 @@ from tilewright.topi.gpu.box_products import (
     CHANNELS,
     GROUPS,
     STAGES,
+    SUMS_OF_PIXELS,
     best_of,
     clusters,
     convolution_of,
@@ -100,6 +101,7 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                     cost = time_of(
                         problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
+                        rates=SUMS_OF_PIXELS,
                     )  # fmt: skip
                     if splits > 1:
                         cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
