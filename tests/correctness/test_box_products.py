@@ -331,6 +331,34 @@ def test_pixels_are_copied_to_whole_lines(
         in_boxes.cache_clear()
 
 
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("own", [8, 24])
+@pytest.mark.parametrize(
+    "values",
+    [{"epilogue": "bias+relu"}, {"pass_": "dgrad"}, {"pass_": "dgrad", "stride": 2}],
+    ids=str,
+)
+def test_the_last_of_joined_groups_may_have_fewer(
+    target: str, own: int, values: dict[str, Any]
+) -> None:
+    p = Conv.parse(
+        (1, 13 * own, 5, 9), (13 * own, own, 3, 3), 13, padding=1, layout="NHWC",
+        **{"dtype": "float16"} | values,
+    )  # fmt: skip
+    made = in_boxes(p)
+    assert made is not None
+    assert 1 < made.groups < 13
+    assert made.channels > p.channels
+    for name in ("gpu.box_products", "gpu.whole_boxes"):
+        template = TEMPLATES[name]
+        for tile in template.candidates(p, Target.parse(target))[:1]:
+            declared = template.declare(p, tile)
+            kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+            device = target.split()[0].replace("sim", "cpu")
+            error = run(p, kernel, device=device, exact=convolution)
+            assert error < TOLERANCE[p.dtype], (name, tile)
+
+
 _ROWS_OF_TAPS = [
     Conv.parse((2, 64, 5, 9), (72, 64, 3, 3), 1, padding=1, layout="NHWC", dtype="bfloat16"),
     Conv.parse((1, 32, 9, 10), (64, 32, 2, 4), 1, stride=(2, 1), layout="NHWC", dtype="float16"),

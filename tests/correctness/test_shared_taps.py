@@ -37,7 +37,7 @@ def _error(p: Conv, name: str, tile: Any, target: str) -> float:
 @st.composite
 def gradients(draw: st.DrawFn, kind: tuple[str, str]) -> Conv:
     """Small ones, dense, of few channels or in groups."""
-    groups = draw(st.sampled_from([1, 1, 1, 2, 4, 8]))
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3, 4, 5, 8]))
     own = draw(st.sampled_from([1, 3, 4, 8, 24, 40, 72] if groups == 1 else [2, 4, 8, 16, 32]))
     filters = draw(st.sampled_from([8, 24, 72] if groups == 1 else [2, 4, 8, 16, 32]))
     dtype, precision = kind

@@ -93,14 +93,13 @@ def updated(nests: Nests, parent: Stage, stage: Stage, update: Stmt, body: Stmt)
         else:
             scaled.append(total.every_element(summed.buffer, value))
     made = seq(keep, update, turn, *scaled, body)
-    some = _where_any(nests, parent, stage)
+    some = _where_any(nests, parent, stage.attachment.axis)
     return Allocate(before, made if some is None else If(some, made))
 
 
-def _where_any(nests: Nests, parent: Stage, stage: Stage) -> Expr | None:
-    """Where an iteration of the loop of ``parent`` adds anything, if that is the same for all of it
+def _where_any(nests: Nests, parent: Stage, at: IterVar | None) -> Expr | None:
+    """Where an iteration of a loop of ``parent`` adds anything, if that is the same for all of it
     and for all that is reduced along: elsewhere nothing is rescaled, either."""
-    at = stage.attachment.axis
     assert at is not None
     nest = nests.stages[parent]
     inner = {nest.domain.variables[x] for x in parent.leaf_iter_vars}
@@ -109,9 +108,12 @@ def _where_any(nests: Nests, parent: Stage, stage: Stage) -> Expr | None:
     some = nest.condition()
     if some is None or is_const(some) or uses(some, inner):
         return None
-    beside = [nests.stages[x].condition() for x in _rescaled_beside(nests.beside(parent), stage)]
-    alike = _reduces(nests, stage, some) and all(_same(e, some) for e in beside)
-    return some if alike else None
+    for x in nests.attached[parent, at]:
+        if x in nests.warm:  # what it keeps of an iteration is used in others
+            return None
+        if x.rolls_along is not None and not _reduces(nests, x, some):
+            return None
+    return some
 
 
 def _reduces(nests: Nests, stage: Stage, some: Expr) -> bool:
@@ -133,7 +135,9 @@ def _reduces(nests: Nests, stage: Stage, some: Expr) -> bool:
 
 def _same(e: Expr | None, other: Expr) -> bool:
     """Whether two conditions are the same expression of the same variables."""
-    return e is not None and str(e) == str(other) and free_vars(e) == free_vars(other)
+    if e is None or str(e) != str(other):
+        return False
+    return set(map(id, free_vars(e))) == set(map(id, free_vars(other)))
 
 
 def _rescaled_beside(beside: list[Stage], stage: Stage) -> list[Stage]:

@@ -107,12 +107,13 @@ def attention_group_tiles(p: Attention, target: Target) -> list[AttentionGroupTi
         if shared > H200.block_shared - RESERVED or held - _SPARED > most:
             continue
         blocks = p.batch * p.heads * -(-p.rows // rows)
-        taken = _taken(p, rows, step) if p.causal else steps
         resident = min(
             H200.shared // (shared + RESERVED), REGISTERS // (128 * groups * min(held, most))
         )
         resident = min(max(1, resident), -(-blocks // H200.sms))
         rounds = -(-blocks // (H200.sms * resident))
+        # Blocks that all begin at once wait for the one with most steps.
+        taken = _taken(p, rows, step) if p.causal and rounds > 1 else steps
         work = groups * taken * (step + _STEP)
         cost = rounds * resident * work * (1 + _LATE / (4 * groups * resident))
         found.append((cost, AttentionGroupTile(groups, step, stages)))

@@ -12,7 +12,7 @@ import functools
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 from typing import TypeVar
 
@@ -22,17 +22,17 @@ from tilewright.target.devices import WARP
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
+from tilewright.topi.gpu.box_lines import LINE, copying, crossing, slid_over
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
+from tilewright.topi.gpu.produced_boxes import in_turn, produced, slower
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
-    all_phases,
     as_brought,
     copies_filter,
     half_step,
     in_boxes,
     is_in_halves,
-    is_phased,
     is_turned,
     of_a_group,
     sliced,
@@ -40,6 +40,7 @@ from tilewright.topi.nn.box_copies import (
 )
 from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
+from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED
@@ -69,8 +70,8 @@ _TURNED = 1.2
 #: brought; and the most channels of a tile, and steps, of which it brings that: warps that have
 #: many sums each are few, and wait for what they read of shared memory, which many steps need.
 _NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
-#: A launch that adds parts, or one that copies, in microseconds.
-_ADDING, _COPYING = 0.6, 1.35
+#: A launch that adds parts, in microseconds.
+_ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.1, 0.75
@@ -84,9 +85,15 @@ _UNEVEN = 1.34
 _SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
 SHORT_ROWS = 0.6
-#: Bytes of a line of memory, and by what part a box is slower whose rows in memory, of channels in
+#: How much longer more than two tiles of an SM take without a producer than predicted.
+_PLAIN = 1.03
+#: How many times as much the cache moves at most, where rows do not begin where its lines do.
+_SECTORS = 1.7
+#: By what part a box is slower whose rows in memory, of channels in
 #: blocks, are half as long.
-_LINE, _SHORT = 128, 0.1
+_SHORT = 0.1
+#: By what part a step is slower whose rows all lie in one line of memory more.
+_CROSSED = 0.5
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Bytes of shared memory for barriers, and until swizzled memory begins.
@@ -163,7 +170,7 @@ def suited(problem: Problem) -> Convolution | None:
     if is_phased(p) and (set(p.dilation) != {1} or p.epilogue):
         return None
     found = None if sees_nothing(p) else in_boxes(p)
-    if found is None or p.pass_ != "forward" or found.channels == p.channels:
+    if found is None or p.pass_ != "forward" or found.channels == p.channels or found.groups > 1:
         return found
     # What threads load themselves is sooner there than a copy, where all is one step of 16 bits.
     return None if chunk == 8 and p.channels * math.prod(p.kernel) <= ROW else found
@@ -372,7 +379,9 @@ def _product_tiles(
         of = replace(of, extents=(math.prod(of.extents), *single), strides=(1, *single))
     slices, wide, found = sliced(p), p.result_channels, dict[BoxProductTile, float]()
     steps = of.taps * of.parts
-    before = copying(problem, p)
+    before = copying(convolution_of(problem), p)
+    size = 16 // widths(p.dtype).chunk
+    crossed = 1 if of.block else crossing(slid_over(p)[0] * size, of.depth * slices)
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n, several is not None) for n in GROUPS}
@@ -394,13 +403,30 @@ def _product_tiles(
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
         shapes += _turned(p, of.extents, split)
-    own, rates, in_pairs = of.mean * of.parts, _rates(p), of.written
+    own, rates, in_pairs, slow = of.mean * of.parts, _rates(p), of.written, slower(p)
+    if (
+        several is None
+        and not split
+        and slices == of.phases == 1
+        and not are_apart(p)
+        and last
+        and not direct
+    ):
+        made = produced(
+            problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
+            functools.partial(_after, problem), _behind_one_another if alike else in_turn,
+        )  # fmt: skip
+        found = {tile: before + cost for tile, cost in made}
+    # Where a block has several tiles, a producer makes them faster.
+    better = {(tile.box, tile.channels) for tile in found}
     for (rows, channels, box, turned), late in product(shapes, (False, True)):
         there, read = added_bytes(problem, rows, channels) if late else (0, 0)
         if late and (split or not there or read or channels > _MOST_ADDED or steps > _SOON):
             continue
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
         tiles = number * -(-wide // channels)
+        if (box, channels) in better and tiles > MACHINE.sms and not (turned or late):
+            continue
         into = _parts(steps, tiles) if split else []
         if split and not into:
             continue
@@ -424,7 +450,8 @@ def _product_tiles(
                 continue
             time = functools.partial(
                 time_of, problem, *sides, of.depth * of.terms, stages=stages, resident=resident,
-                slices=slices, brought_rows=blocks, added_there=late, rates=rates,
+                slices=slices, brought_rows=blocks, added_there=late, crossing=crossed,
+                rates=rates,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -443,6 +470,10 @@ def _product_tiles(
                     BoxProductTile.of, box, channels, stages, turned=int(turned),
                     boxes_to=boxes_to, filters_to=filters_to, added=int(late),
                 )  # fmt: skip
+                if max(slow) > 1:
+                    sectors = longer * rows * slices * slow[0] + channels * slow[1]
+                    cost = max(cost, tiles * own * sectors * of.depth / (_SECTORS * CACHE))
+                cost *= _PLAIN if better and tiles > 2 * MACHINE.sms else 1
                 found[tile()] = cost
                 if stages < _AHEAD or of.phases > 1:
                     continue
@@ -506,6 +537,14 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
         if -(-(-(-boxes // each) * parts) // slots) * each <= rounds:
             return each
     return 1
+
+
+def _after(problem: Problem, rows: int, columns: int) -> float:
+    """Microseconds that the epilogue of a tile takes where an SM has no other block."""
+    if not problem.epilogue:
+        return 0.0
+    read = rows * columns * _reads_results(problem) / _ADDED
+    return arithmetic(problem, rows, columns, 1) + read
 
 
 def _reads_results(p: Problem) -> bool:
@@ -587,7 +626,7 @@ def boxes_of(
             continue
         whole = math.prod([-(-e // n) * n for e, n in zip(extents, box, strict=True)])
         if of.block:
-            short = max(1.0, _LINE / (of.block * space[-1])) - 1
+            short = max(1.0, LINE / (of.block * space[-1])) - 1
             found.append((whole * (1 + _SHORT * short), -space[-1], box))
         else:
             found.append((whole, math.log2(max(space) / min(space)), box))
@@ -597,18 +636,20 @@ def boxes_of(
 def time_of(
     p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
-    cluster: int = 1, added_there: bool = False, rates: Rates = _RESULTS,
+    cluster: int = 1, added_there: bool = False, crossing: float = 1,
+    rates: Rates = _RESULTS,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
     part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
-    memory where it is ``added_there``."""
+    memory where it is ``added_there``. A row that is brought lies in ``crossing`` lines of memory,
+    in the mean."""
     times = rates.products + rates.narrow / columns_of(columns // slices, p.dtype)
     times += rates.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
     stores = rows * columns * size / rates.stored
-    multiplied = rows * columns * step / rate
+    multiplied = rows * columns * step / rate * (1 + _CROSSED * (crossing - 1))
     if brought_rows:
         multiplied = max(multiplied, brought_rows / (SHORT_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
@@ -636,25 +677,6 @@ def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     warps = resident * rows // ROWS * LANES // WARP
     hidden = 1 + _LATENCY / warps**2
     return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
-
-
-def copying(problem: Problem, p: Convolution) -> float:
-    """Microseconds of the copy of what windows slide over, where ``p`` has other channels or other
-    pixels; of a pass whose result is an image."""
-    own = convolution_of(problem)
-    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
-        return 0
-    (read, elements), (channels, made) = _slid_over(as_brought(own)), _slid_over(p)
-    if read == channels:
-        return 0
-    return _COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
-
-
-def _slid_over(p: Convolution) -> tuple[int, int]:
-    """Channels of what windows slide over, and elements of it."""
-    channels = p.out_channels if p.pass_ == "dgrad" else p.channels
-    image = p.out_image if p.pass_ == "dgrad" else p.image
-    return channels, p.batch * channels * math.prod(image)
 
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:

@@ -16,6 +16,7 @@ from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.box_products import BARRIERS, best_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
@@ -45,8 +46,8 @@ _OTHERS, _SUMS = 56, 128
 #: Registers that a thread may need beyond these.
 _SPARE = 16
 #: Microseconds until a block has its first boxes; of a launch that adds parts and of each part, and
-#: how often what these are counts of what memory moves; of a launch that copies rows.
-_BEGIN, _ADDING, _PART, _ADDED, _COPYING = 1.7, 2.0, 0.03, 1.28, 1.35
+#: how often what these are counts of what memory moves.
+_BEGIN, _ADDING, _PART, _ADDED = 1.7, 2.0, 0.03, 1.28
 #: Of the cache, what is read counts less; rows of boxes that are shorter take as long.
 _CACHED, _SHORT = 0.55, 128
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_gradient_tiles`, which
@@ -216,7 +217,7 @@ def _times(
         issue = (max(1.0, waves) if waves > _ROUNDS else math.ceil(waves)) * each * alone
         cache = _CACHED * blocks * each * brought / CACHE
         cost = float((issue**4 + cache**4 + memory**4) ** 0.25)
-        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + _COPYING * thin
+        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * thin
         if splits > 1 or p != problem:
             cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
         yield replace(tile, splits=splits), cost

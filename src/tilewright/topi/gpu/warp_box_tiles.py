@@ -14,10 +14,12 @@ from itertools import product
 from tilewright.target.devices import SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.box_products import BARRIERS, Sizes, best_of, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
-from tilewright.topi.nn.box_copies import by_pixels, is_phased, of_a_group, sliced, widths
+from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import reach, up
+from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.nn.tap_gradients import filled
 from tilewright.topi.nn.thin_boxes import depth, is_thin_forward
 from tilewright.topi.nn.thin_boxes import reach as thin_reach
@@ -39,8 +41,8 @@ _LONGER = 1.3
 _OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
 _OTHERS = 100
-#: Channels of a tile of images of few, and microseconds of a launch that copies these.
-_MOST, _COPYING = 128, 1.35
+#: Channels of a tile of images of few.
+_MOST = 128
 #: Registers of taps that a compiler keeps at most.
 _KEPT = 36
 
@@ -123,7 +125,7 @@ class _Work:
         return _Work(
             (p.batch, *p.out_image), p.kernel_h, 1, 1, p.out_channels, channels, depth(p),
             p.out_channels, p.stride[1] * each // 8, functools.partial(thin_reach, p), 2,
-            p.bytes - image + rows, _COPYING + (image + rows) / MEMORY,
+            p.bytes - image + rows, COPYING + (image + rows) / MEMORY,
         )  # fmt: skip
 
 

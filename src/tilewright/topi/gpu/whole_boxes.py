@@ -13,6 +13,7 @@ from itertools import product
 
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.gpu.box_lines import copying
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
     GROUPS,
@@ -23,7 +24,7 @@ from tilewright.topi.gpu.box_products import (
     best_of,
     boxes_of,
     channels_of,
-    copying,
+    convolution_of,
     direct_channels,
     is_sooner,
     resident_blocks,
@@ -86,7 +87,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[-1] > 1):
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
-    memory, before = _MEMORY * problem.bytes / MEMORY, copying(problem, p)
+    memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
     every = channels_of(problem, p)
     direct = direct_channels(problem, p, every, whole=True)
     for groups, channels in product(GROUPS, every):

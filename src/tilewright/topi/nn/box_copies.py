@@ -13,7 +13,7 @@ The copies of filters are small. Each copy is a kernel of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
+from tilewright.topi.nn.box_phases import all_phases, is_phased, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import Convolution
@@ -135,11 +136,6 @@ def filter_last(p: Convolution, filter: Any) -> Tensor:
     return made
 
 
-def is_phased(p: Convolution) -> bool:
-    """Whether it is a gradient by the input with strides."""
-    return p.pass_ == "dgrad" and max(p.stride) > 1
-
-
 def of_a_group(p: Convolution) -> tuple[int, int]:
     """Channels of a group of what windows slide over, and of the result or of dy."""
     found = (p.channels // p.groups, p.multiplier)
@@ -147,22 +143,31 @@ def of_a_group(p: Convolution) -> tuple[int, int]:
 
 
 def _joined(p: Convolution) -> int:
-    """How many groups to join, so that a tile of results reads channels of one."""
+    """How many groups to join, so that a tile of results reads channels of one. The last of these
+    may have fewer, of images of 16 bits, where less is multiplied so than with all in one."""
     if p.groups == 1:
         return 1
     own, filters, w = p.channels // p.groups, p.multiplier, widths(p.dtype)
+    may_lack = w.chunk == 8 and p.pass_ != "wgrad" and not p.block
     for n in range(1, p.groups):
-        if p.groups % n:
+        parts = -(-p.groups // n)
+        if p.groups % n and (not may_lack or parts * n * n >= p.groups**2):
             continue
         read, made = (own * n, filters * n)[:: -1 if p.pass_ == "dgrad" else 1]
         if p.pass_ == "wgrad":
             if own * n >= ROW and own * n % w.chunk == 0 and made % ROW == 0:
                 return n
         elif (read >= w.row and w.filled(read) == read and made % _EIGHT == 0) or sliced(
-            p.replace(groups=p.groups // n, multiplier=filters * n)
+            joined_by(p, n)
         ) > 1:
             return n
     return p.groups
+
+
+def joined_by(p: Kind, n: int) -> Kind:
+    """A problem with every ``n`` groups joined; the last one is filled up to as many."""
+    groups, own = -(-p.groups // n), p.channels // p.groups
+    return p.replace(groups=groups, multiplier=p.multiplier * n, channels=groups * n * own)
 
 
 def sliced(p: Convolution) -> int:
@@ -308,9 +313,9 @@ def in_boxes(p: Convolution) -> Convolution | None:
         if found.pass_ == "dgrad":
             return found.replace(precision=p.precision, multiplier=halves)
         return found.replace(precision=p.precision, channels=halves * found.groups)
-    joined = _joined(p)
+    joined, fills = _joined(p), _fills(p)
     if joined > 1:
-        p = p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined)
+        p = joined_by(p, joined)
     if _folds(p):
         fold = _fold(p)
         if fold.step > 1:
@@ -326,7 +331,7 @@ def in_boxes(p: Convolution) -> Convolution | None:
             stride=(*p.stride[:-1], 1), dilation=(*p.dilation[:-1], 1),
             padding=(*p.padding[: half - 1], 0, *p.padding[half:-1], 0),
         )  # fmt: skip
-    if _fills(p):
+    if fills:
         channels = -(-of_a_group(p)[0] // ROW) * ROW
         p = p.replace(**{"channels" if p.pass_ == "forward" else "multiplier": channels})
     if not _turns(p, joined):
@@ -366,7 +371,7 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
     own, joined, gone = p.channels // p.groups, _joined(p), len(p.image) - p.rank
     if made == by_pixels(p) and (not is_phased(p) or is_turned(p)):
         return Boxed(p, first, second)
-    folds = _folds(p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined))
+    folds = _folds(joined_by(p, joined))
 
     def offset(m: Any) -> Any:
         """Where the channels of a filter begin among those of the joined groups."""
@@ -394,11 +399,13 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
         at = c - offset(m)
         read = second[p.filter_place(m, at, taps[gone:])]
         inside = [at >= 0, at < own] if joined > 1 else []
+        if p.groups % joined:
+            inside.append(m < p.out_channels)
         if _fills(p):  # of which there are fewer
             inside = [at < own] if p.pass_ == "forward" else [m < p.out_channels]
         return te.if_then_else(te.all(*inside), read, te.const(0, read.dtype)) if inside else read
 
-    return Boxed(made, image, _filter(p, made, joint, copies), tuple(copies))
+    return Boxed(made, image, _filter(p, made, joined, joint, copies), tuple(copies))
 
 
 @dataclass(frozen=True)
@@ -475,13 +482,14 @@ def _columns(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tenso
     return images.compute(batch, made.channels, made.image_extents, element, "Columns")
 
 
-def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor]) -> Tensor:
-    """The copy of a filter as ``made`` reads it, channels of what is summed last; appended to
-    ``copies``."""
+def _filter(
+    p: Convolution, made: Convolution, joined: int, joint: Tap, copies: list[Tensor]
+) -> Tensor:
+    """The copy of a filter as ``made`` reads it, channels of what is summed last, of groups of
+    which some are ``joined``; appended to ``copies``."""
     zero = te.const(0, p.filter_dtype)
     element: Tap = joint
-    name, own = "Joined", p.channels // made.groups
-    filters = p.out_channels // made.groups
+    name, own, filters = "Joined", p.channels // p.groups * joined, p.multiplier * joined
     if is_phased(p):
         copies.append(_phased(p, joint, own, filters, widths(p.dtype).filled(of_a_group(made)[0])))
         return copies[-1]
@@ -493,7 +501,7 @@ def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor])
             return joint(c // own * filters + m, *at, c % own)
 
         element, name = turned, "Turned"
-    elif _folds(p.replace(groups=made.groups, multiplier=filters)):
+    elif _folds(joined_by(p, joined)):
         fold = _fold(p)
         row_of = fold.columns * p.channels
 
@@ -531,66 +539,3 @@ def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> 
     shape = (math.prod(len(c.phases) for c in cut), math.prod(outer), last, p.channels, filled)
     made: Tensor = te.compute(shape, element, name="Phases")
     return made
-
-
-def tap_of_phase(p: Convolution, phase: Any, taps: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The place in the filter through which results of a phase see a pixel of dy, and when there is
-    one."""
-    cut = all_phases(p)
-    each = zip(
-        parted(phase, cut), cut, p.padding[: len(cut)], taps, p.stride, strict=True
-    )  # fmt: skip
-    at = [
-        found.first_phase + k + before - (t + found.first) * step
-        for k, found, before, t, step in each
-    ]
-    return at, [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
-
-
-def parted(phase: Any, cut: Sequence[Phases]) -> list[Any]:
-    """The number of a phase along each dimension."""
-    found = list[Any]()
-    for count in (len(c.phases) for c in reversed(cut[1:])):
-        found.insert(0, phase % count)
-        phase = phase // count
-    return [phase, *found]
-
-
-@dataclass(frozen=True)
-class Phases:
-    """Of a gradient by the input, along a dimension: the ``phases`` of results that see any of
-    dy, all or one of them; from which pixel of dy on, counted from that of the result, and how
-    many; and of each phase which of these it sees, the first and how many."""
-
-    phases: tuple[int, ...]
-    first: int
-    taps: int
-    seen: tuple[tuple[int, int], ...]
-
-    @property
-    def first_phase(self) -> int:
-        return self.phases[0]
-
-
-def all_phases(p: Convolution) -> list[Phases]:
-    """Those along each dimension."""
-    return [phases(p, d) for d in range(len(p.image))]
-
-
-def phases(p: Convolution, d: int) -> Phases:
-    """Those along one dimension."""
-    stride, before = p.stride[d], p.padding[d]
-    seen = {
-        phase: [
-            (phase + before - tap) // stride
-            for tap in range(p.kernel[d])
-            if (phase + before - tap) % stride == 0
-        ]
-        for phase in range(stride)
-    }
-    found = [phase for phase, pixels in seen.items() if pixels]
-    kept = tuple(found) if len(found) == 1 else tuple(range(stride))
-    pixels = [x for phase in kept for x in seen[phase]]
-    first, last = min(pixels), max(pixels)
-    own = tuple((min(seen[k], default=first) - first, len(seen[k])) for k in kept)
-    return Phases(kept, first, last - first + 1, own)

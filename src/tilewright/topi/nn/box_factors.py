@@ -14,15 +14,8 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import (
-    BLOCK,
-    ROW,
-    all_phases,
-    is_phased,
-    of_a_group,
-    sliced,
-    widths,
-)
+from tilewright.topi.nn.box_copies import BLOCK, ROW, of_a_group, sliced, widths
+from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import Convolution

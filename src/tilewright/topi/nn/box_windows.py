@@ -30,8 +30,6 @@ from tilewright.topi.nn.box_copies import (
     MOST_COLUMNS,
     ROW,
     Boxed,
-    Phases,
-    all_phases,
     as_brought,
     boxed,
     by_pixels,
@@ -40,16 +38,14 @@ from tilewright.topi.nn.box_copies import (
     half_step,
     in_boxes,
     is_in_halves,
-    is_phased,
     is_turned,
     laid,
     of_a_group,
-    parted,
     sliced,
-    tap_of_phase,
     widths,
 )
 from tilewright.topi.nn.box_factors import BESIDE, WHOLE, Added, Taps, Windows, reach, up, window_of
+from tilewright.topi.nn.box_phases import Phases, all_phases, is_phased, parted, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
@@ -365,7 +361,7 @@ def _images(
     # Halves are filled up, each by itself.
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     steps = (w.stride, w.dilation)
-    window = window_of(p, image, batch, deep * p.groups, w.image, (*steps, w.before))
+    window = window_of(p, image, batch, _slid_over(p, image), w.image, (*steps, w.before))
     results = (batch, *w.result)
     if pixels:
         window, results = _of_pixels(window, w.result), _single(batch, w.result)
@@ -402,6 +398,12 @@ def _images(
         total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels,
         blocks=(p.block, block), seen=seen.staged, beside=beside, halves=_halves(p, filled),
     )  # fmt: skip
+
+
+def _slid_over(p: Convolution, image: Any) -> int:
+    """Channels of an image, of which the last group may have fewer."""
+    count = of_a_group(p)[0] * p.groups
+    return count if p.groups == 1 else min(count, int(Images(p.layout).extents(image.shape)[1]))
 
 
 def _of_pixels(window: Callable[..., Any], image: Sequence[int]) -> Callable[..., Any]:
@@ -463,8 +465,7 @@ def _phases(
 
     before = [-c.first for c in cut]
     steps = ([1] * len(cut), [1] * len(cut))
-    seen_channels = of_a_group(q)[0] * q.groups
-    window = window_of(q, grad, batch, seen_channels, p.out_image, (*steps, before))
+    window = window_of(q, grad, batch, _slid_over(q, grad), p.out_image, (*steps, before))
     results = (batch, *rows)
     if pixels:
         window, results = _of_pixels(window, rows), _single(batch, rows)
