@@ -362,12 +362,18 @@ class Sizes:
         )
 
 
-@functools.lru_cache(maxsize=64)
 def _product_tiles(
     problem: Problem, *, split: bool, windows: bool = False, beside: int = 1
 ) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,
     each group of threads has every so many-th."""
+    return _priced(problem, split, windows, beside)
+
+
+@functools.lru_cache(maxsize=64)
+def _priced(
+    problem: Problem, split: bool, windows: bool, beside: int
+) -> dict[BoxProductTile, float]:  # fmt: skip
     several = each_image(problem)
     p = several or suited(problem)
     assert p is not None
