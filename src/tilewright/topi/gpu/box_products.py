@@ -410,14 +410,8 @@ def _priced(
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
         shapes += _turned(p, of.extents, split)
     own, rates, in_pairs, slow = of.mean * of.parts, _rates(p), of.written, slower(p)
-    if (
-        several is None
-        and not split
-        and slices == of.phases == 1
-        and not are_apart(p)
-        and last
-        and not direct
-    ):
+    plain = several is None and slices == of.phases == 1 and not are_apart(p) and not direct
+    if plain and last and not split:
         made = produced(
             problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
             functools.partial(_after, problem), _behind_one_another if alike else in_turn,
