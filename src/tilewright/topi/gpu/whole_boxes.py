@@ -25,8 +25,8 @@ from tilewright.topi.gpu.box_products import (
     boxes_of,
     channels_of,
     convolution_of,
+    direct_channels,
     is_sooner,
-    leaves_directly,
     resident_blocks,
     suited,
 )
@@ -88,9 +88,11 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
-    for groups, channels in product(GROUPS, channels_of(problem, p)):
+    every = channels_of(problem, p)
+    direct = direct_channels(problem, p, every, whole=True)
+    for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
-        directly = leaves_directly(problem, p, channels, whole=True)
+        directly = channels in direct
         staged = of.staged(problem, rows, channels, directly)
         columns = columns_of(channels // slices, p.dtype)
         added, read = added_bytes(problem, rows, channels)
