@@ -15,7 +15,6 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
-    GROUPS,
     STAGES,
     SUMS_OF_PIXELS,
     best_of,
@@ -25,6 +24,7 @@ from tilewright.topi.gpu.box_products import (
     suited,
     time_of,
 )
+from tilewright.topi.gpu.box_shapes import GROUPS
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from operator import itemgetter
@@ -19,10 +19,10 @@ from typing import TypeVar
 from tilewright.ir.dtype import dtype
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
-from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
-from tilewright.topi.gpu.box_lines import LINE, copying, crossing, slid_over
+from tilewright.topi.gpu.box_lines import copying, crossing, slid_over
+from tilewright.topi.gpu.box_shapes import FEW_PARTS, GROUPS, boxes_of, turned_shapes
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
 from tilewright.topi.gpu.produced_boxes import in_turn, produced, slower
 from tilewright.topi.nn.box_copies import (
@@ -56,12 +56,10 @@ from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.thread_order import in_order
 from tilewright.topi.problem import Problem
 
-#: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
-CHANNELS, GROUPS, STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4, 3), (3, 4, 2)
-#: Channels of which those of a tile are a multiple, and tiles that may divide those of a result.
-_LEAST, _FEW_PARTS = 8, 12
-#: Results of which those of a tile whose channels are rows are a multiple.
-_COLUMNS = 16
+#: Channels of a tile, and steps that are loaded ahead of the last.
+CHANNELS, STAGES = (256, 128, 64, 32, 16, 8), (3, 4, 2)
+#: Channels of which those of a tile are a multiple.
+_LEAST = 8
 #: How many times as long it takes a thread whose channels are rows, and that has no two neighbours
 #: of them, to store results.
 _TURNED = 1.2
@@ -89,9 +87,6 @@ SHORT_ROWS = 0.6
 _PLAIN = 1.03
 #: How many times as much the cache moves at most, where rows do not begin where its lines do.
 _SECTORS = 1.7
-#: By what part a box is slower whose rows in memory, of channels in
-#: blocks, are half as long.
-_SHORT = 0.1
 #: By what part a step is slower whose rows all lie in one line of memory more.
 _CROSSED = 0.5
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
@@ -408,15 +403,16 @@ def _priced(
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
-        shapes += _turned(p, of.extents, split)
+        shapes += turned_shapes(p, of.extents, split)
     own, rates, in_pairs, slow = of.mean * of.parts, _rates(p), of.written, slower(p)
-    plain = several is None and slices == of.phases == 1 and not are_apart(p) and not direct
-    if plain and last and not split:
+    simple = several is None and slices == of.phases == beside == 1 and last and not direct
+    if simple and not split and not are_apart(p):
         made = produced(
             problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
             functools.partial(_after, problem), _behind_one_another if alike else in_turn,
         )  # fmt: skip
         found = {tile: before + cost for tile, cost in made}
+    apart_rows = max(slow) > 1
     # Where a block has several tiles, a producer makes them faster.
     better = {(tile.box, tile.channels) for tile in found}
     for (rows, channels, box, turned), late in product(shapes, (False, True)):
@@ -470,7 +466,7 @@ def _priced(
                     BoxProductTile.of, box, channels, stages, turned=int(turned),
                     boxes_to=boxes_to, filters_to=filters_to, added=int(late),
                 )  # fmt: skip
-                if max(slow) > 1:
+                if apart_rows:
                     sectors = longer * rows * slices * slow[0] + channels * slow[1]
                     cost = max(cost, tiles * own * sectors * of.depth / (_SECTORS * CACHE))
                 cost *= _PLAIN if better and tiles > 2 * MACHINE.sms else 1
@@ -505,28 +501,6 @@ def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
         yield PAIR, 1
     if boxes % PAIR == 0:
         yield 1, PAIR
-
-
-def _turned(
-    p: Convolution, extents: tuple[int, ...], split: bool
-) -> list[tuple[int, int, tuple[int, ...], bool]]:
-    """Tiles whose channels are rows of instructions: as many results as let each SM, or each of two
-    blocks of it, have up to some of them, or, if they are ``split``, each tile some SMs; channels
-    and the box."""
-    found, (results, *single) = [], extents
-    for groups in GROUPS:
-        channels = groups * ROWS
-        if channels >= 2 * p.result_channels:
-            continue
-        parts = -(-p.result_channels // channels)
-        for number in range(1, _FEW_PARTS + 1):
-            tiles = max(
-                1, MACHINE.sms // (number * parts) if split else number * MACHINE.sms // parts
-            )
-            own = -(-results // (tiles * _COLUMNS)) * _COLUMNS
-            if ROWS <= own <= LARGEST:
-                found.append((own, channels, (own, *single), True))
-    return list(dict.fromkeys(found))
 
 
 def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
@@ -593,7 +567,7 @@ def _channels_of(p: Convolution) -> list[int]:
     if p.groups > 1 or p.pass_ != "forward":
         return found
     # Those of which a few tiles have all, and hardly more.
-    even = (-(-wide // (parts * _LEAST)) * _LEAST for parts in range(1, _FEW_PARTS + 1))
+    even = (-(-wide // (parts * _LEAST)) * _LEAST for parts in range(1, FEW_PARTS + 1))
     return [*found, *(c for c in dict.fromkeys(even) if c < CHANNELS[0] and c & (c - 1))]
 
 
@@ -602,35 +576,6 @@ def _parts(steps: int, blocks: int) -> list[int]:
     where tiles are enough for half of them."""
     most = 2 * MACHINE.sms // blocks if 2 * blocks <= MACHINE.sms else 0
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
-
-
-def boxes_of(
-    of: Sizes, rows: int, single: bool = False, across: Sequence[int] = ()
-) -> list[tuple[int, ...]]:
-    """Boxes of powers of two with that many results, of a ``single`` image or of several, as many
-    ``across`` as one of these where there are some: the two with the least beyond the images, but
-    those of which one of half as many rows has all. Of channels in blocks what is short of lines of
-    memory counts too, and of equals the widest are taken."""
-    found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
-    sizes = [1 << k for k in range(rows.bit_length())]
-    for space in product(sizes, repeat=len(extents) - 1):
-        if math.prod(space) > rows or (across and space[-1] not in across):
-            continue
-        box = (rows // math.prod(space), *space)
-        if single and box[0] > 1:
-            continue
-        if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
-            continue
-        first = 0 if of.block else 1
-        if True in [n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)]:
-            continue
-        whole = math.prod([-(-e // n) * n for e, n in zip(extents, box, strict=True)])
-        if of.block:
-            short = max(1.0, LINE / (of.block * space[-1])) - 1
-            found.append((whole * (1 + _SHORT * short), -space[-1], box))
-        else:
-            found.append((whole, math.log2(max(space) / min(space)), box))
-    return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
 
 
 def time_of(

@@ -16,13 +16,11 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
-    GROUPS,
     SHORT_ROWS,
     Sizes,
     added_bytes,
     arithmetic,
     best_of,
-    boxes_of,
     channels_of,
     convolution_of,
     direct_channels,
@@ -30,6 +28,7 @@ from tilewright.topi.gpu.box_products import (
     resident_blocks,
     suited,
 )
+from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
