@@ -1,11 +1,12 @@
 """Attention beside PyTorch's ``scaled_dot_product_attention``, and two products and a softmax.
 
 Queries, keys and values are three of one tensor, as models have them: of ViT-Ti, S and B, of the
-windows of a Swin-T with their bias, and of 1,024 and 4,096 tokens. The first choice without
-measuring and the fastest of the ``--tried`` schedules that are ranked first, each checked against
-PyTorch in float64, take turns with each of PyTorch's backends that takes the problem, and with our
-own kernels for the products and the softmax, of heads that were transposed before. On a GPU:
-medians of CUDA-graph replays, inputs rotated past the cache; on a CPU: on the host's clock.
+windows of a Swin-T with their bias, and of 1,024 and 4,096 tokens, with a causal mask and without.
+The first choice without measuring and the fastest of the ``--tried`` schedules that are ranked
+first, each checked against PyTorch in float64, take turns with each of PyTorch's backends that
+takes the problem, and with our own kernels for the products and the softmax, of heads that were
+transposed before. On a GPU: medians of CUDA-graph replays, inputs rotated past the cache; on a CPU:
+on the host's clock.
 
 The floor is the bytes of inputs and outputs over the bandwidth of a large copy, or the operations
 over what matrix products reach (docs/benchmarks.md).
@@ -41,18 +42,19 @@ _VIT = tuple((batch, heads, 197, 64, False) for batch in (64, 1) for heads in (3
 _SWIN = ((4096, 3, 49, 32, True), (1024, 6, 49, 32, True), (64, 3, 49, 32, True))
 _LONG = ((16, 12, 1024, 64, False), (1, 12, 1024, 64, False), (4, 12, 4096, 64, False),
          (1, 12, 4096, 64, False), (1, 16, 4096, 128, False))  # fmt: skip
-SHAPES = {"vit": _VIT, "swin": _SWIN, "long": _LONG}
+SHAPES = {"vit": _VIT, "swin": _SWIN, "long": _LONG, "causal": _LONG}
 #: Bytes a second of a large copy, and what goes past the cache, of a GPU.
 _BANDWIDTH, _CACHE = 4.2e12, 150e6
 #: PyTorch's backends.
 _BACKENDS = ("FLASH_ATTENTION", "CUDNN_ATTENTION", "EFFICIENT_ATTENTION", "MATH")
 
 
-def problem(shape: tuple[Any, ...], dtype: str) -> Attention:
+def problem(name: str, shape: tuple[Any, ...], dtype: str) -> Attention:
     batch, heads, tokens, depth, biased = shape
     return Attention(
         batch=batch, heads=heads, rows=tokens, keys=tokens, depth=depth, dtype=dtype,
         layout="BS3HD", mask=(1, heads, tokens, tokens) if biased else (),
+        causal=name == "causal",
     )  # fmt: skip
 
 
@@ -118,7 +120,7 @@ class Operands:
 
         def call(number: int) -> Any:
             with sdpa_kernel(getattr(SDPBackend, name)):
-                return attend(*self.heads(number), *self.mask)
+                return attend(*self.heads(number), *self.mask, is_causal=self.p.causal)
 
         try:
             call(0)
@@ -130,7 +132,8 @@ class Operands:
         """The result of the first set."""
         q, k, v = (x.double() for x in self.heads(0))
         attend = self.torch.nn.functional.scaled_dot_product_attention
-        return attend(q, k, v, *(m.double() for m in self.mask)).transpose(1, 2)
+        masks = [m.double() for m in self.mask]
+        return attend(q, k, v, *masks, is_causal=self.p.causal).transpose(1, 2)
 
     def apart(self, target: Target) -> Callable[[int], Any]:
         """Our kernels for both products and the softmax, of heads that lie one after the other."""
@@ -198,7 +201,9 @@ def row(p: Attention, tried: int, device: str, target: Target) -> dict[str, Any]
     given = Operands(p, device)
     ours, refused = _calls(given, tried, target)
     theirs = {name: call for name in _BACKENDS if (call := given.theirs(name)) is not None}
-    calls = {**ours, **theirs, "apart": given.apart(target)}
+    calls = {**ours, **theirs}
+    if not p.causal:
+        calls["apart"] = given.apart(target)
     if device == "cpu":
         found = measure.host_medians({n: partial(call, 0) for n, call in calls.items()})
     else:
@@ -208,12 +213,13 @@ def row(p: Attention, tried: int, device: str, target: Target) -> dict[str, Any]
     made: dict[str, Any] = {
         "batch": p.batch, "heads": p.heads, "tokens": p.rows, "depth": p.depth,
         "bias": bool(p.mask), "untuned us": found[first], "tried us": found[best],
-        "PyTorch us": found[peer], "backend": peer, "apart us": found["apart"],
+        "PyTorch us": found[peer], "backend": peer,
         "PyTorch / untuned": found[peer] / found[first],
         "PyTorch / tried": found[peer] / found[best],
-        "apart / untuned": found["apart"] / found[first],
         "TFLOPS": p.flops / found[best] / 1e6,
     }  # fmt: skip
+    if "apart" in found:
+        made |= {"apart us": found["apart"], "apart / untuned": found["apart"] / found[first]}
     if device != "cpu":
         floor = max(p.bytes / _BANDWIDTH, p.flops / PEAK[p.dtype]) * 1e6
         made["tried / floor"] = found[best] / floor
@@ -223,7 +229,7 @@ def row(p: Attention, tried: int, device: str, target: Target) -> dict[str, Any]
 def _rows(options: argparse.Namespace, target: Target) -> Iterator[dict[str, Any]]:
     for name in options.shapes:
         for shape in SHAPES[name]:
-            p = problem(shape, options.dtype)
+            p = problem(name, shape, options.dtype)
             if p.flops <= options.most * 1e9:
                 made = {"shapes": name, **row(p, options.tried, options.device, target)}
                 print(made, flush=True)
@@ -246,14 +252,18 @@ def main() -> None:
         torch.set_num_threads(options.threads)
     target = target_of(options.device, options.threads)
     if options.device == "cuda":
-        problems = [problem(s, options.dtype) for name in options.shapes for s in SHAPES[name]]
+        problems = [
+            problem(name, s, options.dtype) for name in options.shapes for s in SHAPES[name]
+        ]
         jobs = [(p, rank, target) for p in problems for rank in range(options.tried)]
         with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
             list(pool.map(_ahead, jobs, chunksize=4))
     rows = list(_rows(options, target))
     print(measure.table(rows))
     for column in ("PyTorch / untuned", "PyTorch / tried", "apart / untuned"):
-        values = [r[column] for r in rows]
+        values = [r[column] for r in rows if column in r]
+        if not values:
+            continue
         mean = f"{geometric_mean(values):.2f} in the mean of {len(rows)}"
         print(f"{column}: {mean}, {min(values):.2f} at least")
     environment = measure.environment("torch", gpu=options.device == "cuda")

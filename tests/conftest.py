@@ -27,6 +27,10 @@ settings.register_profile("ci", max_examples=80, derandomize=True, print_blob=Tr
 settings.register_profile("long", max_examples=5000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
+# Threads of PyTorch's operators sleep where they wait for one another: workers of a run share few
+# cores, which those that spin would take from those that compute.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+
 # Tests start from an empty cache of kernels; the workers of one run share it.
 _cache = None
 if "TILEWRIGHT_CACHE" not in os.environ:

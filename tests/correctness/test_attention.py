@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -73,6 +74,30 @@ def test_warpgroups_compute_it(p, tile):
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
     assert error(p, kernel) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize(
+    ("name", "tile", "steps"),
+    [
+        ("gpu.attention_groups", AttentionGroupTile(2, 64, 2), "blockIdx_x * 2 + 2"),
+        ("gpu.attention_groups", AttentionGroupTile(1, 96, 3), "(blockIdx_x * 2 + 1) // 3 + 1"),
+        ("gpu.attention", AttentionMmaTile(2, 64, 3), "blockIdx_x // 2 + 1"),
+    ],
+)
+@pytest.mark.parametrize(("rows", "keys"), [(150, 150), (100, 200), (190, 70)])
+def test_steps_of_keys_that_no_row_of_a_block_attends_to_are_left_out(
+    name, tile, steps, rows, keys
+):
+    p = Attention(
+        heads=1, rows=rows, keys=keys, depth=64, dtype="float16", layout="BSHD", causal=True
+    )
+    template = TEMPLATES[name]
+    declared = template.declare(p, tile)
+    schedule = template.schedule(declared, tile)
+    if (rows, keys) == (150, 150):
+        text = str(tilewright.lower(schedule, declared.args, "cuda -arch=sm_90a"))
+        assert re.search(rf"for j_outer in range\((T.min\()?{re.escape(steps)}", text)
+    assert error(p, tilewright.build(schedule, declared.args, "sim")) < TOLERANCE[p.dtype]
 
 
 @pytest.mark.needs_nvrtc

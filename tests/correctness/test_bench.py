@@ -22,6 +22,7 @@ from tilewright.cli.main import main
 from tilewright.runtime.compile import build
 from tilewright.runtime.signature import evaluate
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.conv3d import Conv3d
 from tilewright.topi.problem import Problem
 
 SMALL = ["--input", "1x4x9x9", "--filter", "4x1x3x3", "--padding", "1", "--target", "llvm"]
@@ -169,6 +170,30 @@ def test_onnx_models_have_the_steps(step):
     names = {"data": "x", "residual": "residual"}
     given = {names[n]: v for n, v in arrays.items() if n in names}
     (found,) = session(problem, arrays, 1).run(None, given)
+    tensors = torch_peer.operands(problem, arrays, "cpu", False)
+    wanted = torch_peer.function(problem)(*tensors).detach()
+    torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.needs_onnxruntime
+@pytest.mark.parametrize(
+    "problem",
+    [
+        Conv.parse("2x3x7x8", "4x3x3x2", 1, padding=(1, 0, 2, 1), stride=(2, 3), pass_="dgrad"),
+        Conv.parse("1x4x9x9", "6x2x3x3", 2, padding=1, dilation=2, pass_="dgrad"),
+        Conv3d.parse("2x3x4x7x8", "4x3x2x3x2", 1, padding=(1, 0, 1, 0, 2, 1), stride=(1, 2, 3)),
+        Conv3d.parse("1x4x5x6x7", "6x2x3x3x3", 2, padding=1, stride=2, pass_="dgrad"),
+    ],
+    ids=str,
+)
+def test_onnx_models_are_transposed_or_in_three_dimensions(problem):
+    pytest.importorskip("torch")
+    import torch
+
+    from tilewright.cli._measure.onnx import session
+
+    arrays = contest.random_arrays(problem)
+    (found,) = session(problem, arrays, 1).run(None, {"x": next(iter(arrays.values()))})
     tensors = torch_peer.operands(problem, arrays, "cpu", False)
     wanted = torch_peer.function(problem)(*tensors).detach()
     torch.testing.assert_close(torch.from_numpy(found), wanted, rtol=1e-4, atol=1e-5)

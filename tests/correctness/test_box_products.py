@@ -97,22 +97,57 @@ _ADDED = [
 
 
 @pytest.mark.parametrize("p", _ADDED, ids=str)
+@pytest.mark.parametrize(
+    ("name", "boxes"), [("gpu.whole_boxes", 2), ("gpu.box_products", 2), ("gpu.box_products", 1)]
+)
 @pytest.mark.parametrize("target", TARGETS)
-def test_what_is_added_is_brought_in_boxes(target: str, p: Conv | Gemm) -> None:
-    template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
+def test_what_is_added_is_brought_in_boxes(
+    target: str, name: str, boxes: int, p: Conv | Gemm
+) -> None:
+    """A box ahead, or while its own is multiplied and others are brought."""
+    template, machine = TEMPLATES[name], Target.parse(target)
     row = 128 if p.dtype == "int8" else 64
     tile = next(t for t in template.candidates(p, machine) if t.channels % row == 0)
-    tile = replace(tile, boxes=2, stages=2)
+    late = name == "gpu.box_products"
+    tile = replace(tile, boxes=boxes, stages=3 if late else 2, added=int(late))
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
-    text = str(tilewright.lower(template.schedule(declared, tile), declared.args, machine))
-    assert re.search(r"instruction\('tma_load\w*', Residual[^\n]* residual\[", text)
+    text = kernel.ir
+    brought = re.search(r"instruction\('(tma_load\w*)', Residual[^\n]* residual\[", text)
+    assert brought is not None
+    assert brought[1].endswith("_late") is late
+    # It is awaited once, behind the products.
+    waits = [m.start() for m in re.finditer(r"queue\('tma_late', 'wait', 0\)", text)]
+    assert len(waits) == late
+    assert all(w > text.rindex("instruction('wgmma") for w in waits)
     if p.is_quantized:
         check(kernel, p)
     else:
         exact = multiplied if isinstance(p, Gemm) else convolution
         error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=exact)
         assert error < TOLERANCE[p.dtype], tile
+
+
+_SEVERAL = [
+    Gemm(m=70, n=40, k=72, batch=3, transpose_b=True, dtype="float16", epilogue="bias"),
+    Gemm(m=196, n=80, k=240, batch=2, transpose_b=True, dtype="float16", epilogue="bias+residual"),
+    Gemm(m=130, n=72, k=136, batch=2, dtype="bfloat16", epilogue="residual+relu"),
+    Gemm(m=40, n=128, k=64, batch=3, dtype="float16", pass_="dgrad", transpose_b=True),
+    Gemm(m=66, n=64, k=40, batch=2, dtype="float32", precision="tf32", transpose_b=True),
+]
+
+
+@pytest.mark.parametrize("p", _SEVERAL, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_each_of_several_products_has_boxes_of_its_own(target: str, p: Gemm) -> None:
+    template, machine = TEMPLATES["gpu.box_products"], Target.parse(target)
+    tiles = template.candidates(p, machine)
+    assert all(t.images == t.filters_to == 1 and not t.turned for t in tiles)
+    for tile in (tiles[0], replace(tiles[-1], boxes=2, boxes_to=1)):
+        declared = template.declare(p, tile)
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=multiplied)
+        assert error < (1e-3 if p.precision == "tf32" else TOLERANCE[p.dtype]), tile
 
 
 @pytest.mark.parametrize("pass_", ["forward", "dgrad"])
@@ -193,17 +228,15 @@ def test_tiles_of_windows_go_on_from_one_image_to_the_next(
 ) -> None:
     groups = values.get("groups", 1)
     p = Conv.parse(
-        (5, 64 * groups, 10, 7), (128, 64, 3, 5), groups, layout="NHWC",
+        (5, 64 * groups, 10, 7), (64 * groups, 64, 3, 5), groups, layout="NHWC",
         **{"dtype": "float16"} | {k: v for k, v in values.items() if k != "groups"},
     )  # fmt: skip
-    template, machine = TEMPLATES["gpu.window_products"], Target.parse(target)
+    template = TEMPLATES["gpu.window_products"]
     for rows, boxes, turned in ((128, 1, 0), (192, 2, 0), (104, 4, 1)):
         tile = BoxProductTile(rows, 1, 1, 64, 3, 1, boxes, turned)
         declared = template.declare(p, tile)
-        schedule = template.schedule(declared, tile)
-        text = str(tilewright.lower(schedule, declared.args, machine))
-        assert f"tma_load_{p.dtype}_{rows}x64_s128_w" in text
         kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        assert f"tma_load_{p.dtype}_{rows}x64_s128_w" in kernel.ir
         error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
         assert error < TOLERANCE[p.dtype]
 
@@ -261,12 +294,78 @@ def test_images_have_three_dimensions(target: str, p: Conv3d) -> None:
     assert found
 
 
+_SHORT_OF_LINES: tuple[dict[str, Any], ...] = (
+    {"epilogue": "bias+residual+relu"}, {"stride": 2, "dilation": 2}, {"pass_": "dgrad"},
+    {"pass_": "dgrad", "stride": 2}, {"pass_": "dgrad", "channels": 40},
+    {"pass_": "dgrad", "channels": 40, "stride": (1, 2), "dtype": "bfloat16"},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("values", _SHORT_OF_LINES, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_pixels_are_copied_to_whole_lines(
+    target: str, values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where each is read often, which small problems have no time for."""
+    p = Conv.parse(
+        (1, 136, 6, 8), (72, 136, 3, 2), 1, layout="NHWC",
+        **{"dtype": "float16", "padding": 1} | {k: v for k, v in values.items() if k != "channels"},
+    )  # fmt: skip
+    p = p.replace(channels=values.get("channels", p.channels))
+    given = in_boxes.__wrapped__(p)
+    monkeypatch.setattr("tilewright.topi.nn.box_copies._COPIED", 0)
+    monkeypatch.setattr("tilewright.topi.nn.box_copies._LAUNCHED", 0)
+    in_boxes.cache_clear()
+    try:
+        assert given is not None
+        assert in_boxes(p) != given
+        for name in ("gpu.box_products", "gpu.window_products", "gpu.whole_boxes"):
+            template = TEMPLATES[name]
+            for tile in template.candidates(p, Target.parse(target))[:1]:
+                declared = template.declare(p, tile)
+                kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+                device = target.split()[0].replace("sim", "cpu")
+                error = run(p, kernel, device=device, exact=convolution)
+                assert error < TOLERANCE[p.dtype], (name, tile)
+    finally:
+        in_boxes.cache_clear()
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("own", [8, 24])
+@pytest.mark.parametrize(
+    "values",
+    [{"epilogue": "bias+relu"}, {"pass_": "dgrad"}, {"pass_": "dgrad", "stride": 2}],
+    ids=str,
+)
+def test_the_last_of_joined_groups_may_have_fewer(
+    target: str, own: int, values: dict[str, Any]
+) -> None:
+    p = Conv.parse(
+        (1, 13 * own, 5, 9), (13 * own, own, 3, 3), 13, padding=1, layout="NHWC",
+        **{"dtype": "float16"} | values,
+    )  # fmt: skip
+    made = in_boxes(p)
+    assert made is not None
+    assert 1 < made.groups < 13
+    assert made.channels > p.channels
+    for name in ("gpu.box_products", "gpu.whole_boxes"):
+        template = TEMPLATES[name]
+        for tile in template.candidates(p, Target.parse(target))[:1]:
+            declared = template.declare(p, tile)
+            kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+            device = target.split()[0].replace("sim", "cpu")
+            error = run(p, kernel, device=device, exact=convolution)
+            assert error < TOLERANCE[p.dtype], (name, tile)
+
+
 _ROWS_OF_TAPS = [
     Conv.parse((2, 64, 5, 9), (72, 64, 3, 3), 1, padding=1, layout="NHWC", dtype="bfloat16"),
     Conv.parse((1, 32, 9, 10), (64, 32, 2, 4), 1, stride=(2, 1), layout="NHWC", dtype="float16"),
     Conv.parse((1, 128, 7, 9), (128, 64, 3, 2), 2, padding=2, dilation=2, layout="NHWC",
                dtype="float16"),
     Conv.parse((2, 64, 45), (24, 64, 3), 1, padding=1, layout="NWC", dtype="float16"),
+    Conv.parse((2, 40, 9, 11), (96, 40, 7, 5), 1, padding=3, layout="NHWC", dtype="float16"),
     _volume(24, (1, 96, 3, 4, 9), stride=(2, 1, 1)), _volume(64, (1, 16, 2, 4, 9)),
 ]  # fmt: skip
 
@@ -274,17 +373,16 @@ _ROWS_OF_TAPS = [
 @pytest.mark.parametrize("p", _ROWS_OF_TAPS, ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_rows_of_taps_read_whole_boxes(target: str, p: Conv | Conv3d) -> None:
-    """Each warpgroup has a row of taps, whose columns of an instruction begin a pixel apart."""
+    """Each warpgroup has a row of taps, whose columns of an instruction begin a pixel apart, and a
+    block one row of them, or several."""
     p, machine = p.replace(pass_="wgrad"), Target.parse(target)
     template = TEMPLATES["gpu.whole_gradient"]
     likely = template.candidates(p, machine)
-    for tile in (likely[0], replace(likely[0], splits=1)):
+    kinds = {(tile.filters, tile.rows): tile for tile in reversed(likely)}
+    for tile in (*kinds.values(), replace(likely[0], splits=1)):
         declared = template.declare(p, tile)
-        schedule = template.schedule(declared, tile)
-        columns = p.kernel[-1] * tile.channels
-        text = str(tilewright.lower(schedule, declared.args, machine))
-        assert f"wgmma_m64n{columns}k16_" in text
         kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+        assert f"wgmma_m64n{p.kernel[-1] * tile.channels}k16_" in kernel.ir
         error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
         assert error < TOLERANCE[p.dtype], tile
 
@@ -325,9 +423,8 @@ def test_parts_of_pixels_need_not_be_of_one_size(target: str) -> None:
     template, machine = TEMPLATES["gpu.box_gradient"], Target.parse(target)
     tile = replace(template.candidates(p, machine)[0], splits=4)
     declared = template.declare(p, tile)
-    text = str(tilewright.lower(template.schedule(declared, tile), declared.args, machine))
-    assert "T.min(7 - blockIdx_x // 2 * 2, 2)" in text
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+    assert "T.min(7 - blockIdx_x // 2 * 2, 2)" in kernel.ir
     error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)
     assert error < TOLERANCE[p.dtype]
 

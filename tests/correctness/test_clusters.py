@@ -272,7 +272,7 @@ def test_parities_are_right_in_whatever_order_warps_of_a_cluster_go_on(
 ) -> None:
     p = _square()
     func = _lowered("gpu.box_products", p, BoxProductTile(64, 1, 1, 64, stages, 1, 2, 0, blocks))
-    plan, found = steps(func.body), slots(func)
+    plan, found = steps(func.body), slots(func, "tma")
     assert any(isinstance(s, Sync) and s.split for s in plan)
     for seed in range(40):
         Cluster(plan, found, blocks, seed).run()

@@ -23,7 +23,7 @@ from tilewright.topi import Conv, Gemm
 from tilewright.topi.templates import TEMPLATES
 
 #: What reads or writes global memory, and what waits for the kernel before.
-MEMORY, WAIT = re.compile(r"\b(LDG|LDGSTS|STG|RED|ATOMG|UTMALDG|UBLKCP)\b"), "ACQBULK"
+MEMORY, WAIT = re.compile(r"(?<![.\w])(LDG|LDGSTS|STG|RED|ATOMG|UTMALDG|UBLKCP)\b"), "ACQBULK"
 
 
 def strips(which: int) -> Module:
@@ -34,8 +34,7 @@ def strips(which: int) -> Module:
     )  # fmt: skip
     template, target = TEMPLATES["gpu.strips"], Target.parse("cuda -arch=sm_90a")
     config = list(template.candidates(p, target))[which]
-    declared = template.declare(p, config)
-    return lower(template.schedule(declared, config), declared.args, target)
+    return lower(*template.scheduled(p, config), target)
 
 
 @pytest.mark.needs_nvrtc
@@ -88,19 +87,56 @@ def test_only_code_that_waits_is_launched_before_its_turn(
     assert (WAIT in disassemble(cubin)) is waits
 
 
+def source(template: str, constants: tuple[str, ...], m: int = 64) -> str:
+    """A product of matrices of which some are constants."""
+    p = Gemm(m=m, n=1000, k=768, dtype="float16", transpose_b=True, constants=constants)
+    target, found = Target.parse("cuda -arch=sm_90a"), TEMPLATES[template]
+    made: str = Scheduled(found).kernel(p, found.candidates(p, target)[0], target).source
+    return made
+
+
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("template", ["gpu.whole_boxes", "gpu.products_mma"])
+@pytest.mark.parametrize("template", ["gpu.products_mma", "gpu.box_products"])
 def test_constants_are_fetched_into_the_cache_before_the_wait(template: str) -> None:
-    p = Gemm(m=64, n=1000, k=768, dtype="float16", transpose_b=True, constants=("b",))
-    target = Target.parse("cuda -arch=sm_90a")
-    found = TEMPLATES[template]
-    kernel = Scheduled(found).kernel(p, found.candidates(p, target)[0], target)
-    text = kernel.source
+    text = source(template, ("b",))
     assert f"fetch_ahead(b, {1000 * 768 * 2 // 128}u);" in text
     before, _, after = disassemble(compile_cubin(text, "sm_90a").data).partition(WAIT)
     assert re.search(r"CCTL\S*PF2", before)
     assert not re.search(r"CCTL\S*PF2", after)
-    assert MEMORY.findall(before) == []
+    assert set(MEMORY.findall(before)) <= {"UTMALDG"}
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize(
+    ("template", "m", "all_of_it"),
+    [
+        ("gpu.whole_boxes", 64, True),
+        ("gpu.box_splits", 64, True),
+        ("gpu.box_products", 4096, False),
+    ],
+)
+def test_boxes_of_constants_alone_are_loaded_before_the_wait(
+    template: str, m: int, all_of_it: bool
+) -> None:
+    before, _, after = source(template, ("b",), m).partition("if (!follow_previous_kernel())")
+    assert "&b_map," in before
+    assert "tma.load(" in before
+    assert "tma.commit()" not in before.partition('extern "C"')[2]
+    assert "&a_map, " not in before.partition("tma.announce(&a_map)")[2]
+    assert ("&b_map," in after) is not all_of_it
+    assert ("fetch_ahead(b" in before) is not all_of_it
+    assert "&a_map," in after
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("constants", [(), ("a",)])
+def test_boxes_of_what_kernels_write_are_loaded_after_the_wait(constants: tuple[str, ...]) -> None:
+    text = source("gpu.whole_boxes", constants)
+    code = disassemble(compile_cubin(text, "sm_90a").data)
+    found = MEMORY.findall(code.partition(WAIT)[0])
+    assert set(found) == ({"UTMALDG"} if constants else set())
+    before = text.partition("if (!follow_previous_kernel())")[0].partition('extern "C"')[2]
+    assert "tma.load(" not in before or "&b_map, " not in before.partition("tma.load(")[2]
 
 
 @pytest.mark.needs_nvrtc

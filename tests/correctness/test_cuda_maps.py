@@ -10,8 +10,14 @@ import pytest
 from tests.support.cuda_stand_in import Driver, StandIn
 from tests.support.gpu_programs import PROGRAMS
 
+from tilewright.arith import Analyzer
 from tilewright.codegen.arguments import variables
-from tilewright.target.boxes import Box, TensorMap
+from tilewright.ir.buffer import Buffer
+from tilewright.ir.dtype import dtype
+from tilewright.ir.expr import Var
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import Access
+from tilewright.target.boxes import Box, TensorMap, box_of, start_problem
 
 pytest.importorskip("cuda.bindings.driver")
 
@@ -112,3 +118,55 @@ def test_what_has_no_map_is_left_to_the_long_way_which_says_why(quick):
     assert (notes, left) == ([], [(0x108, 0x200)])
     with pytest.raises(Exception, match="describing a tensor of extents"):
         loaded.launch((0x108, 0x200), (5,), STREAM, None)
+
+
+def test_digits_of_an_index_are_dimensions_of_a_map():
+    """What counts 16 i + 2 j + k along a dimension has a stride of its own along each."""
+    analyzer = Analyzer()
+    i, j, k, c, n = (Var.make(name) for name in "ijkcn")
+    analyzer.bind(n, 0, 5)
+    shape = (const(96), const(3), const(3), const(48))
+    filter = Buffer("filter", shape, dtype("int8"), "global")
+    access = Access(filter, (n * 64 + i * 16 + j * 2 + k, const(1), n % 3, c))
+    box = box_of(access, (j, i, k, c), (8, 4, 2, 32), analyzer)
+    assert not isinstance(box, str), box
+    begin = [str(x) for x in box.begin(access, (j, i, k, c), analyzer)]
+    assert begin == ["n % 3 + 3", "0", "n * 4", "0", "0"]
+    made = TensorMap(0, box)
+    assert TensorMap.of(made.row) == made
+    found = cuda_maps.tiled(made, filter, {})
+    assert (found.extents, found.box) == ((48, 2, 6, 8, 9), (32, 2, 4, 8, 1))
+    assert found.strides == (432, 16 * 432, 2 * 432, 48)
+
+
+@pytest.mark.parametrize(
+    ("extent", "first", "steps"), [(100, 0, (16, 2, 1)), (96, 8, (16, 2, 1)), (96, 0, (12, 2, 1))]
+)
+def test_digits_are_whole(extent, first, steps):
+    i, j, k, c = (Var.make(name) for name in "ijkc")
+    filter = Buffer("filter", (const(extent), const(32)), dtype("int8"), "global")
+    index = const(first) + i * steps[0] + j * steps[1] + k
+    assert isinstance(box_of(Access(filter, (index, c)), (j, i, k, c), (8, 4, 2, 32)), str)
+
+
+def test_a_row_goes_through_the_last_two_dimensions():
+    """Of pixels of 32 channels four lie side by side, from any pixel on; of 12 bytes none do."""
+    rows, lanes, x = (Var.make(name) for name in ("rows", "lanes", "x"))
+    analyzer = Analyzer()
+    analyzer.bind(x, 0, 20)
+
+    def at(pixel, channels):
+        shape = (const(4), const(24), const(channels))
+        image = Buffer("image", shape, dtype("int8"), "global")
+        return Access(image, (rows, pixel + lanes // channels, lanes % channels))
+
+    access = at(x - 1, 32)
+    box = box_of(access, (rows, lanes), (4, 128), analyzer)
+    assert not isinstance(box, str), box
+    assert [str(i) for i in box.begin(access, (rows, lanes), analyzer)] == ["0", "x * 32 - 32"]
+    found = cuda_maps.tiled(TensorMap(0, box), access.buffer, {})
+    assert (found.extents, found.strides, found.box) == ((768, 4), (768,), (128, 4))
+    assert not start_problem(access, (rows, lanes), box, analyzer)
+    narrow = at(x, 12)
+    box = box_of(narrow, (rows, lanes), (4, 48), analyzer)
+    assert "multiple of 16" in start_problem(narrow, (rows, lanes), box, analyzer)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.support.dense import convolution, product
-from tests.support.narrow import error_of_float8
+from tests.support.narrow import error_of_float8, to_bits
 
 import tilewright
+from tilewright.ir.errors import ProblemError
+from tilewright.runtime import array
 from tilewright.runtime.sass import opcodes
 from tilewright.select.choice import choose
 from tilewright.target import Target
@@ -80,6 +83,9 @@ def test_every_schedule_computes_the_same(p: Problem, target: str) -> None:
         ("gpu.whole_boxes",
          Conv.parse((64, 64, 56, 56), (64, 64, 3, 3), 1, padding=1, dtype="float8_e5m2",
                     layout="NHWC")),
+        ("gpu.whole_boxes",
+         Conv.parse((64, 64, 56, 56), (256, 64, 1, 1), 1, dtype="float8_e4m3fn", layout="NHWC",
+                    epilogue="bias+relu+quantize(0.1)", out_dtype="float8_e4m3fn")),
         ("gpu.whole_boxes",  # of a copy, in vectors
          Conv.parse((64, 3, 56, 56), (64, 3, 7, 7), 1, stride=2, padding=3,
                     dtype="float8_e4m3fn", layout="NHWC")),
@@ -119,3 +125,46 @@ def test_other_gpus_multiply_in_float16(arch: str, p: Problem) -> None:
     assert "__nv_cvt_fp8_to_halfraw" in kernel.source
     found = opcodes(kernel.program.assembly)
     assert any(op.startswith("HMMA.16816.F32") for op in found), sorted(found)
+
+
+#: By schedules of boxes, of warps and of elements; results beyond the largest number are that.
+NARROW: tuple[Problem, ...] = (
+    Conv.parse((2, 32, 9, 9), (16, 32, 3, 3), 1, padding=1, dtype="float8_e4m3fn", layout="NHWC",
+               epilogue="dequantize+bias+relu+quantize(0.25)", out_dtype="float8_e4m3fn"),
+    Conv.parse((1, 5, 9, 7), (7, 5, 3, 2), 1, stride=2, dtype="float8_e5m2",
+               out_dtype="float8_e4m3fn"),
+    Conv.parse((1, 8, 9, 9), (8, 1, 3, 3), padding=1, dtype="float8_e4m3fn", layout="NHWC",
+               epilogue="quantize(8)", out_dtype="float8_e5m2"),
+    Gemm(m=33, n=40, k=64, dtype="float8_e4m3fn", transpose_b=True, epilogue="bias+residual",
+         out_dtype="float8_e4m3fn"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("p", NARROW, ids=str)
+@pytest.mark.parametrize("target", TARGETS)
+def test_results_of_8_bits_are_rounded_once_and_saturate(p: Problem, target: str) -> None:
+    """With integers for factors sums are exact, and so is each result but for its rounding."""
+    rng = np.random.default_rng(0)
+    given, numbers = [], {}
+    for name, (shape, kind) in p.inputs().items():
+        made = rng.integers(-4, 5, shape).astype("float32")
+        if name == "sum_scale":
+            made = 2.0 ** rng.integers(-3, 2, shape).astype("float32")
+        numbers[name] = made
+        given.append(array(made, "cuda" if target == "cuda" else "cpu", kind))
+    kind = p.result.dtype
+    result = array(np.full(p.result.shape, np.nan, "float32"), given[0].device, kind)
+    template = choose(p, target)
+    template.build()(*given, result)
+    wanted: Any = (product if isinstance(p, Gemm) else convolution)(p, numbers)
+    assert (result.numpy().view("uint8") == to_bits(wanted.astype("float32"), kind)).all()
+
+
+def test_results_of_8_bits_have_tensors_in_the_type_of_sums() -> None:
+    assert NARROW[0].inputs()["bias"].dtype == "float32"
+    assert NARROW[3].inputs()["residual"].dtype == "float32"
+    for epilogue in ("quantize(1)+relu", "quantize(1, 3)", "quantized_residual(1)"):
+        with pytest.raises(ProblemError, match="without a zero point"):
+            NARROW[1].replace(epilogue=epilogue)
+    with pytest.raises(ProblemError, match="where out_dtype is float8"):
+        NARROW[0].replace(out_dtype="float16")

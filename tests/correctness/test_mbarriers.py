@@ -55,12 +55,12 @@ def loop(*body: Stmt) -> Stmt:
     ],
 )
 def test_there_are_as_many_barriers_as_groups_may_be_under_way(body: Stmt, barriers: int) -> None:
-    assert slots(Func("f", (), body)) == barriers
+    assert slots(Func("f", (), body), "tma") == barriers
 
 
 def test_groups_that_nobody_waits_for_have_no_bound() -> None:
     with pytest.raises(TargetError, match="committed and not awaited: pipeline the stage"):
-        slots(Func("f", (), loop(commits(1))))
+        slots(Func("f", (), loop(commits(1))), "tma")
 
 
 PIPELINES = [
@@ -147,7 +147,7 @@ def test_parities_are_right_in_whatever_order_threads_and_loads_go_on(
 ) -> None:
     schedule, args = windows(rows=3, stages=stages, over=over)
     (func,) = lower(schedule, list(args), HOPPER).funcs
-    assert slots(func) == barriers
+    assert slots(func, "tma") == barriers
     for seed in range(20):
         Block(steps(func.body), barriers, 3, seed).run()
 
@@ -168,7 +168,7 @@ def test_with_fewer_barriers_a_group_would_be_lost() -> None:
     (func,) = lower(schedule, list(args), HOPPER).funcs
     with pytest.raises(AssertionError):
         for seed in range(20):
-            Block(steps(func.body), slots(func) // 4, 3, seed).run()
+            Block(steps(func.body), slots(func, "tma") // 4, 3, seed).run()
 
 
 TILE = buffer("S", 8, 8, type="float16", scope="shared")
@@ -224,8 +224,7 @@ def test_no_load_of_a_tile_is_under_way_where_it_may_be_filled_again() -> None:
     )  # fmt: skip
     template = TEMPLATES["gpu.channel_pairs"]
     config = template.config(1, 2, 4, 2, 1, 1, 8, 12, 2)
-    declared = template.declare(p, config)
-    module = lower(template.schedule(declared, config), declared.args, HOPPER)
+    module = lower(*template.scheduled(p, config), HOPPER)
     code = disassemble(compile_cubin(generate(module, "sm_90a").text, "sm_90a").data)
     loop = code[code.index("HMMA") :]  # up to the instruction that fills a copy again
     between = re.findall(r"\b(LDS|FENCE|BAR)\b", loop.partition("UTMALDG")[0])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -168,3 +169,64 @@ def test_schedules_that_go_along_have_fingerprints_of_their_own():
             s[p.total].compute_at(s[p.out], s[p.out].op.axis[0])
         found.append(fingerprint(s, p.args))
     assert found[0] != found[1]
+
+
+@pytest.mark.parametrize(
+    ("limited", "late"),
+    # Powers of keys before the first of the largest would be infinite.
+    [(x, False) for x in ("lwt", "wt", "lw", "w", "l", "t")]
+    + [(x, True) for x in ("lwt", "wt", "w", "t")],
+)
+def test_iterations_that_add_nothing_are_left_out_where_nothing_else_is_reduced(
+    limited: str, late: bool
+) -> None:
+    """Of the largest, the weighted sum and the total, some are limited to some keys; all of them
+    have to be, that nothing is rescaled in other iterations."""
+    rows, keys, width, step = 6, 12, 3, 4
+    x = te.placeholder((rows, keys), name="x")
+    v = te.placeholder((keys, width), name="v")
+    j, jw, jt = (te.reduce_axis((0, keys), name) for name in ("j", "jw", "jt"))
+
+    def seen(i: Any, j: Any, name: str) -> Any:
+        first = i // 2 * 2 + 1
+        where = j // step >= first // step if late else j // step <= first // step
+        return where if name in limited else None
+
+    largest = te.compute((rows,), lambda i: te.max(x[i, j], axis=j, where=seen(i, j, "l")))
+    powers = te.compute((rows, keys), lambda i, j: te.exp2(x[i, j] - largest[i]), name="Powers")
+    weighted = te.compute(
+        (rows, width),
+        lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw, where=seen(i, jw, "w")),
+        name="Weighted",
+    )
+    total = te.compute((rows,), lambda i: te.sum(powers[i, jt], axis=jt, where=seen(i, jt, "t")))
+    out = te.compute((rows, width), lambda i, e: weighted[i, e] / total[i], name="Out")
+    p = Softmax([x, v, out], largest, powers, weighted, total, out)
+    s = te.create_schedule(out.op)
+    block, _ = s[out].split(s[out].op.axis[0], factor=2)
+    s[weighted].compute_at(s[out], block)
+    turn, own = s[weighted].split(s[weighted].op.reduce_axis[0], factor=step)
+    s[weighted].reorder(turn, *s[weighted].op.axis, own)
+    along, _ = s[largest].split(s[largest].op.reduce_axis[0], factor=step)
+    s[largest].rolling_update(along, s[weighted], turn)
+    s[powers].compute_at(s[weighted], turn)
+    along, _ = s[total].split(s[total].op.reduce_axis[0], factor=step)
+    s[total].compute_with(along, s[weighted], turn)
+
+    kernel = tilewright.build(s, p.args, "llvm")
+    a, b, y = given(p, keys)
+    kernel(a, b, y)
+    first = np.arange(rows)[:, None] // 2 * 2 + 1
+    steps = np.arange(keys)[None] // step
+    some = steps >= first // step if late else steps <= first // step
+    every = np.ones_like(some)
+    x64 = a.astype("float64")
+    powers64 = np.exp2(x64 - x64.max(1, keepdims=True))
+    sums = [(powers64 * (some if name in limited else every)) for name in "wt"]
+    wanted = sums[0] @ b / sums[1].sum(1, keepdims=True)
+    assert np.allclose(y, wanted, rtol=1e-5)
+    loop = re.search(
+        r"for jw_outer in range\(([^\n]*)\):", str(tilewright.lower(s, p.args, "llvm"))
+    )
+    assert loop is not None
+    assert (loop[1] != "3") is (limited == "lwt")

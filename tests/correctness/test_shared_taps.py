@@ -18,6 +18,7 @@ from tilewright.target import Target
 from tilewright.topi import Conv
 from tilewright.topi.gpu.tap_gradient_tiles import shared_taps
 from tilewright.topi.gpu.warp_box_tiles import suits_narrow
+from tilewright.topi.nn.thin_boxes import is_thin_forward
 from tilewright.topi.templates import TEMPLATES, candidates
 
 HOPPER = "cuda -arch=sm_90a"
@@ -36,7 +37,7 @@ def _error(p: Conv, name: str, tile: Any, target: str) -> float:
 @st.composite
 def gradients(draw: st.DrawFn, kind: tuple[str, str]) -> Conv:
     """Small ones, dense, of few channels or in groups."""
-    groups = draw(st.sampled_from([1, 1, 1, 2, 4, 8]))
+    groups = draw(st.sampled_from([1, 1, 1, 2, 3, 4, 5, 8]))
     own = draw(st.sampled_from([1, 3, 4, 8, 24, 40, 72] if groups == 1 else [2, 4, 8, 16, 32]))
     filters = draw(st.sampled_from([8, 24, 72] if groups == 1 else [2, 4, 8, 16, 32]))
     dtype, precision = kind
@@ -84,9 +85,34 @@ def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str
         assert error < TOLERANCE[p.dtype], tile
 
 
+@st.composite
+def thin(draw: st.DrawFn) -> Conv:
+    """Forward passes of images of few channels, of which a row of the filter sees several."""
+    p = draw(
+        convolutions(
+            pass_="forward", channels=draw(st.integers(1, 8)), groups=1,
+            multiplier=draw(st.sampled_from([1, 8, 24, 40, 136])),
+            dtype=draw(st.sampled_from(["float16", "bfloat16"])),
+        )
+    )  # fmt: skip
+    return p.replace(layout="NHWC" if p.rank == 2 else "NWC")
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@settings(max_examples=20, phases=[Phase.generate])
+@given(data=st.data())
+def test_images_of_few_channels_are_right_by_warps(target: str, data: Any) -> None:
+    p = data.draw(thin().filter(lambda p: is_thin_forward(p) and suits_narrow(p)))
+    found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
+    tile = replace(data.draw(st.sampled_from(found)), boxes=data.draw(st.integers(1, 3)))
+    assert _error(p, "gpu.warp_boxes", tile, target) < TOLERANCE[p.dtype], tile
+
+
 @pytest.mark.parametrize(
     "p",
     [
+        Conv.parse((64, 3, 112, 112), (64, 3, 3, 3), 1, padding=1, layout="NHWC", dtype="float16"),
+        Conv.parse((64, 3, 224, 224), (96, 3, 4, 4), 1, stride=4, layout="NHWC", dtype="bfloat16"),
         Conv.parse((64, 64, 56, 56), (64, 64, 3, 3), 1, padding=1, pass_="wgrad", precision="tf32",
                    layout="NHWC"),
         Conv.parse((64, 256, 14, 14), (1024, 256, 1, 1), 1, pass_="wgrad", precision="tf32x3",
@@ -117,3 +143,7 @@ def test_others_are_left_to_other_schedules() -> None:
     assert not shared_taps(p.replace(dtype="float16", layout="NCHW"))
     assert not shared_taps(p.replace(dtype="float16", pass_="forward"))
     assert not suits_narrow(p.replace(dtype="float16", pass_="forward"))  # of many channels
+    few = Conv.parse((2, 3, 9, 9), (64, 3, 3, 3), 1, padding=1, dtype="float16", layout="NHWC")
+    assert suits_narrow(few)
+    for other in ({"layout": "NCHW"}, {"dilation": 2}, {"dtype": "float32"}, {"channels": 9}):
+        assert not suits_narrow(few.replace(**other))

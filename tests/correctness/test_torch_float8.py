@@ -93,3 +93,17 @@ def test_operands_and_types_that_do_not_go_together() -> None:
 @pytest.mark.parametrize("kind", KINDS, ids=str)
 def test_kernels_take_tensors_of_float8(kind: Any) -> None:
     assert str(view(random(kind, 4)).dtype) == str(kind).removeprefix("torch.")
+
+
+def test_results_in_float8_saturate() -> None:
+    x = torch.randint(-3, 4, (2, 32, 6, 6)).float()
+    w = torch.randint(-3, 4, (8, 32, 3, 3)).float()
+    bias = torch.randint(-9, 10, (8,)).float()
+    x8, w8 = (t.to(torch.float8_e4m3fn) for t in (x, w))
+    y = tt.conv2d(x8, w8, bias, scale=torch.tensor(8.0), out_dtype=torch.float8_e4m3fn)
+    wanted = 8 * F.conv2d(x, w) + bias.reshape(-1, 1, 1)
+    assert y.dtype is torch.float8_e4m3fn
+    assert torch.equal(y.float(), wanted.clamp(-448, 448).to(torch.float8_e4m3fn).float())
+    assert wanted.abs().max() > 448
+    empty = tt.linear(x8.reshape(-1, 6)[:0], w8.reshape(-1, 6), out_dtype=x8.dtype)
+    assert (empty.shape, empty.dtype) == ((0, 384), x8.dtype)

@@ -23,8 +23,9 @@ class Tiles:
     """``B = A + 1`` by way of tiles of 64 by 64 in shared memory."""
 
     def __init__(
-        self, shape: tuple[int, ...] = (200, 72), value: Any = None, element: str = "float16"
-    ) -> None:
+        self, shape: tuple[int, ...] = (200, 72), value: Any = None, element: str = "float16",
+        lanes: int = 32,
+    ) -> None:  # fmt: skip
         self.a = te.placeholder(shape, element, name="A")
         zero, m, k = te.const(0, element), shape[-2], shape[-1]
 
@@ -38,8 +39,8 @@ class Tiles:
         i, j = self.s[self.b].op.axis
         outer_i, outer_j, _, inner = self.s[self.b].tile(i, j, 64, 64)
         self.s[self.b].bind(outer_i, te.thread_axis("blockIdx.x"))
-        _, lane = self.s[self.b].split(inner, 32)
-        self.s[self.b].bind(lane, te.thread_axis((0, 32), "threadIdx.x"))
+        _, lane = self.s[self.b].split(inner, lanes)
+        self.s[self.b].bind(lane, te.thread_axis((0, lanes), "threadIdx.x"))
         self.stage = self.s[self.tile]
         self.stage.set_scope("shared")
         self.stage.compute_at(self.s[self.b], outer_j)
@@ -56,6 +57,21 @@ class Tiles:
 
     def load(self, box: tuple[int, ...] = (64, 64), swizzle: int = 0) -> None:
         self.stage.tensorize(self.tile.op.axis[0], tma_load(box, "float16", swizzle))
+
+
+def test_a_producer_copies_boxes() -> None:
+    tiles = Tiles()
+    tiles.stage.pipeline(3, producer=True)
+    with pytest.raises(LoweringError, match="a producer copies boxes, and these are none. Tensor"):
+        tilewright.lower(tiles.s, [tiles.a, tiles.b], HOPPER)
+
+
+def test_a_producer_needs_whole_warps() -> None:
+    tiles = Tiles(lanes=16)
+    tiles.load()
+    tiles.stage.pipeline(3, producer=True)
+    with pytest.raises(LoweringError, match="a producer does not come to. Bind whole warps, or"):
+        tilewright.lower(tiles.s, [tiles.a, tiles.b], HOPPER)
 
 
 def placed(column: Callable[[Any], Any]) -> Any:

@@ -152,6 +152,8 @@ def apply(
             return y * 0.5 * np.vectorize(math.erfc)(-y / math.sqrt(2))
         case "clamp":
             return np.clip(y, *step.values)
+        case "quantize":  # of floats of 8 bits
+            return y / step.values[0]
     raise AssertionError(step)
 
 

@@ -14,7 +14,8 @@ from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.arguments import whole
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.problem import OPERATORS, OUT_DTYPES, PRECISIONS, Problem, numbers
+from tilewright.topi.problem import OPERATORS, OUT_DTYPES, PRECISIONS, Problem
+from tilewright.topi.written import numbers
 
 #: Layers as (channels, height, width, filters' size, stride, multiplier), padded by half a filter.
 _Layer = tuple[int, int, int, int, int, int]

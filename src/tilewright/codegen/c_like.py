@@ -14,12 +14,14 @@ if every index is a constant in the end.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tilewright.codegen.c_like_dialect import Dialect, Launch
 from tilewright.codegen.c_like_instruction import InstructionPrinter
 from tilewright.codegen.c_like_text import code
-from tilewright.codegen.mbarriers import slots, warps
+from tilewright.codegen.early_loads import early_loads
+from tilewright.codegen.mbarriers import queues, slots, warps
+from tilewright.codegen.producers import axis_of, block_of, consumed, lane_of, produced
 from tilewright.ir import expr as E
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
@@ -35,6 +37,7 @@ from tilewright.lower.async_.split_barriers import block_threads
 from tilewright.lower.context import bind_extents
 from tilewright.lower.substitution import put
 from tilewright.target.boxes import TensorMap
+from tilewright.target.queues import TILES
 
 #: Loops that index registers are written out up to this many stores.
 REGISTER_UNROLL = 2048
@@ -95,7 +98,8 @@ class CLikePrinter(InstructionPrinter):
         # Products of warpgroups take as many registers as their schedule meant them to.
         grid = grid_size(func) if max(groups, default=1) <= self.warp_size else None
         cluster = cluster_of(func.body) if self.maps else 1
-        launch = Launch(block, grid, space.total, cluster)
+        divided = block if func.producer and d.kind == "cuda" else None
+        launch = Launch(block_of(divided) if divided else block, grid, space.total, cluster)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         if not self.maps:
@@ -105,16 +109,27 @@ class CLikePrinter(InstructionPrinter):
             self.analyzer.bind(axis.var, ops.const(0), axis.extent)
             if uses(func.body, {axis.var}):
                 name = self.names.fresh(axis.var.name)
-                self.line(f"{d.variable(axis.var.dtype, name)} = {d.axis(axis.tag, uniform)};")
+                text = d.axis(axis.tag, uniform)
+                if divided and axis.tag.startswith("threadIdx"):
+                    text = axis_of(axis.tag, divided)
+                self.line(f"{d.variable(axis.var.dtype, name)} = {text};")
                 self.variables[axis.var] = code(name)
         self._shared(func, space)
         if self.maps:
-            name = self.name_of(self.barriers)
             whole = block_threads(func) is not None
-            for line in d.begin_loads(name, slots(func), warps(func), whole, self.maps, cluster):
-                self.line(line)
-            self._begin(func)  # what lies in the block's memory does not wait for other kernels
-        self.stmt(func.body)
+            used = queues(func)
+            for queue in used:
+                name, arriving = self.name_of(self.barriers[queue]), _arriving(func, queue)
+                count, known = slots(func, queue), self.maps if queue == used[0] else ()
+                for line in d.begin_loads(queue, name, count, arriving, whole, known, cluster):
+                    self.line(line)
+            # What lies in the block's memory does not wait for other kernels.
+            func = self._early(func) if cluster == 1 and not divided else func
+            self._begin(func)
+        if divided:
+            self._divided(func, math.prod(divided))
+        else:
+            self.stmt(func.body)
         for line in d.end_loads() if cluster > 1 else ():
             self.line(line)
         self.indent = 0
@@ -122,6 +137,55 @@ class CLikePrinter(InstructionPrinter):
         shared = self._dynamic_shared
         asked = shared + (d.shared_asked(launch) - space.total if maps else 0)
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
+
+    def _early(self, func: Func) -> Func:
+        """Add the loads that need not wait for other kernels; the function without them."""
+        early = early_loads(func)
+        if not early.found:
+            return func
+        for line in self.dialect.begin_early():
+            self.line(line)
+        now = 0
+        for group, load in early.found:
+            if group != now:
+                self.line(f"{TILES}.turn_to({group});")
+            self.stmt(load)
+            now = group
+        if now:
+            self.line(f"{TILES}.turn_to(0);")
+        left = (k for k in func.constants if func.params[k] in early.left)
+        return replace(func, body=early.body, constants=tuple(left))
+
+    def _divided(self, func: Func, threads: int) -> None:
+        """The body, where some warps are not those of the program: the producer's part of it, if
+        there are boxes to copy, and that of the first ``threads``."""
+        d = self.dialect
+        with d.consumers(threads):
+            if not self.maps:
+                self._block(f"if ({d.is_consumer(threads)})", func.body)
+                self.line("}")
+                return
+            self.line(f"if ({d.is_consumer(threads)}) {{")
+            self.indent += 1
+            self.line(d.divide_loads(producer=False))
+            self.names.push()
+            self.stmt(consumed(func))
+            self.names.pop()
+            self.indent -= 1
+        self.line("} else {")
+        self.indent += 1
+        self.line(d.divide_loads(producer=True))
+        self.names.push()
+        for axis in func.launch:
+            if axis.tag.startswith("threadIdx"):
+                name = self.names.fresh(axis.var.name)
+                index = lane_of(axis.tag)
+                self.line(f"{d.variable(axis.var.dtype, name)} = {index};")
+                self.variables[axis.var] = code(name)
+        self.stmt(produced(func))
+        self.names.pop()
+        self.indent -= 1
+        self.line("}")
 
     def _begin(self, func: Func) -> None:
         known: dict[str, int] = {}
@@ -149,8 +213,9 @@ class CLikePrinter(InstructionPrinter):
                     copies = warp_copies(block)
                 found.append((s.buffer, constant_size(s.buffer), copies))
         if self.maps:
-            count = slots(func) * (2 if warps(func) else 1)
-            found.append((self.barriers, count, 1))
+            for queue in queues(func):
+                count = slots(func, queue) * (2 if _arriving(func, queue) else 1)
+                found.append((self.barriers[queue], count, 1))
         total = 0
         offsets = []
         for buffer, size, copies in found:
@@ -317,6 +382,11 @@ class CLikePrinter(InstructionPrinter):
             self.written_out = before
         self.names.pop()
         self.line("}")
+
+
+def _arriving(func: Func, queue: str) -> int:
+    """Warps that arrive where copies that a queue fills are freed."""
+    return warps(func) if queue == TILES else 0
 
 
 def constant_size(buffer: Buffer) -> int:

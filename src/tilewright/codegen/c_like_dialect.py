@@ -12,7 +12,8 @@ says how many. Both are 1 here.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -356,6 +357,10 @@ class Dialect:
         """The type of a temporary that holds what an access of ``lanes`` elements moves."""
         raise NotImplementedError
 
+    def begin_early(self) -> Iterable[str]:
+        """What a kernel does before it reads constants ahead of :meth:`begin`."""
+        return ()
+
     def begin(self, constants: Mapping[str, int]) -> Iterable[str]:
         """What a kernel does before anything else; ``constants`` are the bytes of those of its
         arguments that hold the same in every call."""
@@ -426,16 +431,30 @@ class Dialect:
         raise NotImplementedError
 
     def begin_loads(
-        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str], cluster: int
-    ) -> Iterable[str]:
-        """What a kernel does before it copies boxes: ``barriers`` is shared memory for ``count``
-        of them, and for as many more where ``warps`` arrive on these; ``whole`` is whether all
-        warps of a block are, and ``cluster`` the blocks that share some of them."""
+        self, queue: str, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str],
+        cluster: int,
+    ) -> Iterable[str]:  # fmt: skip
+        """What a kernel does before it copies boxes on a queue: ``barriers`` is shared memory for
+        ``count`` of them, and for as many more where ``warps`` arrive on these; ``whole`` is
+        whether all warps of a block are, and ``cluster`` the blocks that share some of them."""
         raise NotImplementedError
 
     def end_loads(self) -> Iterable[str]:
         """What a kernel does last where blocks of a cluster shared boxes."""
         raise NotImplementedError
+
+    def divide_loads(self, producer: bool) -> str:
+        """The first statement of the part of a ``producer``, or of the others."""
+        raise NotImplementedError
+
+    def is_consumer(self, threads: int) -> str:
+        """Whether a thread is of the first ones of a block, as a condition of whole warps."""
+        raise NotImplementedError
+
+    @contextmanager
+    def consumers(self, threads: int) -> Iterator[None]:
+        """Barriers within are of the first ``threads`` of a block alone."""
+        yield
 
     def free_copies(self) -> str:
         """The statement of a warp that has done with copies, without a barrier of the block."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from tilewright.arith.affine import Affine, as_affine
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_store import StorePrinter
-from tilewright.codegen.mbarriers import NAME as TILE_LOADS
+from tilewright.codegen.mbarriers import NAMES
+from tilewright.codegen.mbarriers import STORES as TILE_STORES
 from tilewright.ir import ops
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
@@ -30,8 +31,11 @@ class InstructionPrinter(StorePrinter):
     def __init__(self, dialect: Dialect) -> None:
         super().__init__(dialect)
         self.maps: list[str] = []  # the names of tensor maps
-        #: The shared memory that tile loads report their ends in.
-        self.barriers = Buffer("barriers", (ops.const(1),), dtype("uint64"), "shared")
+        #: By queue, the shared memory that tile loads report their ends in.
+        self.barriers = {
+            name: Buffer(f"barriers{name[3:]}", (ops.const(1),), dtype("uint64"), "shared")
+            for name in NAMES
+        }
         self.written_out: set[Expr] = set()  # variables of the loops around that are
         self._queues: set[str] = set()  # whose instructions the language has
 
@@ -48,7 +52,7 @@ class InstructionPrinter(StorePrinter):
         issued = (s.instruction for s in statements(func.body) if isinstance(s, S.Instr))
         self._queues = {i.queue for i in issued if not i.lacks(d.kind, d.arch)}
         if not maps:
-            self._queues.discard(TILE_LOADS)
+            self._queues -= {*NAMES, TILE_STORES}
         return maps
 
     def queue(self, queue: str, action: str, pending: int) -> None:
@@ -123,8 +127,9 @@ class InstructionPrinter(StorePrinter):
         return Pointer(whole, width, (str(first), str(behind)))
 
     def _box(self, s: S.Instr) -> tuple[list[str], list[list[str]]] | None:
-        """A pointer to where a box goes and its map, and where the box begins."""
-        target, source = s.operands
+        """A pointer to where a box is in shared memory and its map, and where the box begins."""
+        source = s.operands[s.instruction.boxed]
+        target = s.operands[1 - s.instruction.boxed]
         if source.box is None or not self.maps:
             return None
         zero: dict[Expr, Expr] = {axis: ops.const(0, axis.dtype) for axis in s.axes}

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import ClassVar
 
 from tilewright.codegen.c_like_dialect import Dialect, Launch
@@ -21,7 +22,7 @@ from tilewright.codegen.cuda_bytes import TEXTS as BYTES
 from tilewright.codegen.cuda_bytes import is_byte, rounded_near
 from tilewright.codegen.cuda_functions import BOUNDED, HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
-from tilewright.codegen.mbarriers import NAME
+from tilewright.codegen.mbarriers import NAMES
 from tilewright.codegen.registers import Registers
 from tilewright.codegen.warps import warp_part
 from tilewright.ir import expr as E
@@ -33,7 +34,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
 from tilewright.target.devices import STATIC_SHARED
-from tilewright.target.queues import AWAIT_PRODUCTS
+from tilewright.target.queues import AWAIT_PRODUCTS, TILES
 from tilewright.target.target import blocks_each, overlaps, shared_apart
 
 _NATIVE_16 = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
@@ -58,8 +59,8 @@ class CudaDialect(CudaVectors):
     static_shared_limit = STATIC_SHARED
     reserved = Dialect.reserved | frozenset(
         "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most load_where_or "
-        f"load_where load_where_as {NAME} TensorMap TileLoads shared_address own_register "
-        f"exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16 "
+        f"load_where load_where_as {' '.join(NAMES)} TensorMap TileLoads shared_address "
+        f"own_register exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16 "
         "ClusterLoads".split()
         + [*HELPERS, *BYTES]
     )
@@ -76,6 +77,7 @@ class CudaDialect(CudaVectors):
     ) -> None:
         super().__init__()
         self.arch = arch
+        self.among = 0  # threads that are in a barrier, where these are not all of a block
         self.aligned = aligned
         self.wide_params = False  # whether the text relies on that alignment
         self.less = registers.less
@@ -221,6 +223,8 @@ class CudaDialect(CudaVectors):
         return f'asm volatile("prefetch.global.L2 [%0];" :: "l"({pointer}))'
 
     def barrier(self, scope: str) -> Iterable[str]:
+        if self.among and scope != "warp":
+            return (f'asm volatile("bar.sync 1, {self.among};" ::: "memory");',)
         return ("__syncwarp();" if scope == "warp" else "__syncthreads();",)
 
     def shared_pool(self, name: str, align: int = 16) -> str:
@@ -258,21 +262,34 @@ class CudaDialect(CudaVectors):
         return f"const __grid_constant__ TensorMap {name}"
 
     def begin_loads(
-        self, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str], cluster: int
-    ) -> Iterable[str]:
+        self, queue: str, barriers: str, count: int, warps: int, whole: bool, maps: Sequence[str],
+        cluster: int,
+    ) -> Iterable[str]:  # fmt: skip
         first = "(threadIdx.x | threadIdx.y | threadIdx.z) == 0"
-        announced = (f"{NAME}.announce(&{name});" for name in maps)
+        announced = (f"{queue}.announce(&{name});" for name in maps)
         kind = f"TileLoads<{count}, {warps}, {str(whole).lower()}>"
-        if cluster > 1:
+        if cluster > 1 and queue == TILES:
             self.require("loads of clusters")
             kind = f"ClusterLoads<{count}, {warps}, {str(whole).lower()}, {cluster}>"
-        return (f"{kind} {NAME}({barriers}, {first});", *announced)
+        return (f"{kind} {queue}({barriers}, {first});", *announced)
 
     def end_loads(self) -> Iterable[str]:
-        return (f"{NAME}.meet();",)
+        return (f"{TILES}.meet();",)
+
+    def divide_loads(self, producer: bool) -> str:
+        return f"{TILES}.{'produce' if producer else 'consume'}();"
+
+    def is_consumer(self, threads: int) -> str:
+        return f"__shfl_sync(0xffffffffu, (int)threadIdx.x, 0) < {threads}"
+
+    @contextmanager
+    def consumers(self, threads: int) -> Iterator[None]:
+        self.among = threads
+        yield
+        self.among = 0
 
     def free_copies(self) -> str:
-        return f"{NAME}.free();"
+        return f"{TILES}.free();"
 
     # The frame
 
@@ -297,6 +314,9 @@ class CudaDialect(CudaVectors):
         if launch.block is None or launch.grid is None or not overlaps(self.arch):
             return launch.shared
         return shared_apart(self.arch, launch.grid, math.prod(launch.block), launch.shared)
+
+    def begin_early(self) -> Iterable[str]:
+        return ('asm volatile("griddepcontrol.launch_dependents;");',)
 
     def begin(self, constants: Mapping[str, int]) -> Iterable[str]:
         if not overlaps(self.arch):

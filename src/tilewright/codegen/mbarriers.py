@@ -1,4 +1,4 @@
-"""The queue of tile loads in CUDA C++: mbarriers in shared memory, used in turn.
+"""The queues of tile loads in CUDA C++: of each, mbarriers in shared memory, used in turn.
 
 The loads of a group complete on one mbarrier, with the number of their bytes. Every thread counts
 the groups that were committed and those that it has awaited, which tells the barrier and its phase:
@@ -12,6 +12,12 @@ Its whole warp waits with it: where threads of one warp may come to differ, the 
 product of a warpgroup wait for the one before. So waiting is decided by a vote, too, of the threads
 that a warp has: the last one of a block may not be whole.
 
+A kernel may ask for boxes of several groups before the first is committed
+(:mod:`.early_loads`): their mbarriers wait for the arrival that commits them.
+
+Where a producer copies boxes (:mod:`.producers`), all threads of that warp wait for copies that are
+free, the first one asks for boxes, and nobody else waits for copies.
+
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.
 """
@@ -20,23 +26,33 @@ from __future__ import annotations
 
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import Allocate, For, If, Let, Queue, Remark, Seq, Stmt, Sync
+from tilewright.ir.stmt import Allocate, For, If, Instr, Let, Queue, Remark, Seq, Stmt, Sync
 from tilewright.ir.visit import statements
 from tilewright.lower.analysis.clusters import cluster_of
 from tilewright.lower.async_.split_barriers import WARP, block_threads
+from tilewright.target.queues import LATE_TILES, TILES
 
-#: The name of the queue, and of the object in a kernel that keeps it.
-NAME = "tma"
+#: The queues, whose names the objects in a kernel have that keep them; copies are freed for the
+#: first alone.
+NAMES = (TILES, LATE_TILES)
+#: The queue of boxes that go the other way, which has no such object.
+STORES = "tma_store"
 #: More groups than this at once are taken for groups that nobody waits for.
 _MOST = 64
 
 
-def slots(func: Func) -> int:
-    """How many mbarriers the queue of ``func`` needs, a power of two.
+def queues(func: Func) -> tuple[str, ...]:
+    """The queues of ``func`` whose instructions load tiles."""
+    used = {s.instruction.queue for s in statements(func.body) if isinstance(s, Instr)}
+    return tuple(name for name in NAMES if name in used)
+
+
+def slots(func: Func, name: str) -> int:
+    """How many mbarriers a queue of ``func`` needs, a power of two.
 
     Raises :class:`TargetError` where there is no bound on the groups under way.
     """
-    peak = _Groups().after(func.body, (0, 0))[2]
+    peak = _Groups(name).after(func.body, (0, 0))[2]
     # In a cluster, a warp may have done with a copy and not have told all blocks yet.
     more = int(cluster_of(func.body) > 1)
     return 1 << max(peak - 1 + more, 0).bit_length()
@@ -55,17 +71,20 @@ class _Groups:
     """Bounds on the groups of which some thread may not know the end: now, after the next barrier
     of the block, and the most so far."""
 
+    def __init__(self, name: str) -> None:
+        self.name = name
+
     def after(self, s: Stmt, state: tuple[int, ...]) -> tuple[int, int, int]:
         now, later, peak = (*state, 0)[:3]
         match s:
-            case Queue(queue, "commit") if queue == NAME:
+            case Queue(queue, "commit") if queue == self.name:
                 if now >= _MOST:
                     raise TargetError(
                         f"more than {_MOST} groups of tile loads are committed and not awaited: "
                         "pipeline the stage, or load it where it is used"
                     )
                 return now + 1, later + 1, max(peak, now + 1)
-            case Queue(queue, "wait", pending) if queue == NAME:
+            case Queue(queue, "wait", pending) if queue == self.name:
                 return now, min(later, pending), peak
             case Sync("shared"):
                 return later, later, peak
@@ -154,12 +173,21 @@ template <unsigned Slots, unsigned Warps, bool Whole> struct TileLoads {
     }
     __syncthreads();
   }
+  __device__ __forceinline__ void produce() {
+    first = threadIdx.x % 32 == 0;
+    leading = true;
+    arriving = false;
+  }
+  __device__ __forceinline__ void consume() {
+    first = leading = false;
+  }
   __device__ __forceinline__ void announce(const TensorMap* map) const {
     if (first) asm volatile("prefetch.tensormap [%0];" :: "l"(map) : "memory");
   }
   __device__ __forceinline__ unsigned place(unsigned group) const {
     return barriers + group % Slots * 8;
   }
+  __device__ __forceinline__ void turn_to(unsigned group) { issued = group; }
   __device__ __forceinline__ void commit() {
     if (first)
       asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" :: "r"(place(issued)) : "memory");

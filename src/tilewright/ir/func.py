@@ -29,7 +29,9 @@ class Func:
     :class:`tilewright.target.target.Target` that it is lowered for, if any. ``tensor_maps`` are the
     boxes that it copies as such, in the order of their parameters, once code is generated
     (:class:`tilewright.target.boxes.TensorMap`). ``constants`` are the places of those ``params``
-    that hold the same in every call.
+    that hold the same in every call. With a ``producer``, a block has one more warp than ``launch``
+    says, which copies boxes for the others: it does what ``body`` says of that for one thread, and
+    they do the rest.
     """
 
     name: str
@@ -39,6 +41,7 @@ class Func:
     target: Any = None
     tensor_maps: tuple[Any, ...] = ()
     constants: tuple[int, ...] = ()
+    producer: bool = False
 
     @property
     def buffer_map(self) -> dict[Any, Buffer]:

@@ -29,7 +29,7 @@ class Pragma(StrEnum):
     AUTO_UNROLL_MAX_STEP = "auto_unroll_max_step"  # unroll loops of that many steps in it
     UNROLL_EXPLICIT = "unroll_explicit"  # write unrolled loops out
     TRIM = "trim"  # False: keep the loop where its guard does not hold
-    PARTITION = "partition"  # False: keep interior and boundary in one loop
+    PARTITION = "partition"  # False: keep interior and boundary in one loop; True: divide it
     STREAM_STORES = "stream_stores"  # store past the caches
     IMPORT_LLVM = "import_llvm"  # LLVM IR whose functions the program may call
 
@@ -189,13 +189,15 @@ class Begins(Remark):
 class FillAhead(Remark):
     """``body`` fills ``buffer``, to be done ahead, into one of ``stages`` copies in turn.
 
-    ``over`` is None, or the axis across whose iterations the pipeline goes on.
+    ``over`` is None, or the axis across whose iterations the pipeline goes on; with ``producer``,
+    a warp of its own copies what the kernel copies by boxes.
     """
 
     buffer: Buffer
     stages: int
     over: IterVar | None
     body: Stmt
+    producer: bool = False
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

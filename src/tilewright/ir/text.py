@@ -221,6 +221,8 @@ class Printer:
         for axis in f.launch:
             launch = f"T.launch_thread({self.quote(axis.tag)}, {self.expr(axis.extent)})"
             lines.append(f"    {self.name(axis.var)} = {launch}")
+        if f.producer:
+            lines.append("    T.producer()")
         return "\n".join([*lines, self.stmt(f.body, 1)])
 
 
@@ -236,8 +238,8 @@ def remark(s: S.Stmt) -> tuple[str, Any]:
             return "split" if split else "frees", frees
         case S.Tensorize(instruction, _, _):
             return "tensorize", getattr(instruction, "name", instruction)
-        case S.FillAhead(buffer, stages, over, _):
-            return "pipeline", (buffer, stages, over)
+        case S.FillAhead(buffer, stages, over, _, producer):
+            return "produced" if producer else "pipeline", (buffer, stages, over)
         case S.Iteration():
             return "iteration", None
         case S.Committed(queue, _):

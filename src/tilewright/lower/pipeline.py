@@ -14,11 +14,14 @@ from typing import Any, TypeAlias
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
+from tilewright.lower.async_.await_late_loads import await_late_loads
 from tilewright.lower.async_.cross_loop_pipelining import cross_loop_pipelining
 from tilewright.lower.async_.hoist_async_copies import hoist_async_copies
 from tilewright.lower.async_.insert_async_waits import insert_async_waits
 from tilewright.lower.async_.insert_barriers import insert_barriers
+from tilewright.lower.async_.narrow_barriers import narrow_barriers
 from tilewright.lower.async_.pipeline_loops import pipeline_loops
+from tilewright.lower.async_.producer_warps import producer_warps
 from tilewright.lower.async_.proxy_fences import proxy_fences
 from tilewright.lower.async_.split_barriers import split_barriers
 from tilewright.lower.backend.common_subexpressions import common_subexpressions
@@ -106,10 +109,14 @@ KERNEL: tuple[Pass, ...] = (
     lower_allreduce,
     # Drop dimensions in which each thread uses one slot of its own, behind reductions' slots.
     drop_thread_dims,
+    # Note that a warp of its own is to copy boxes, while pipelines still say so.
+    producer_warps,
     # Fill pipelines ahead across iterations of an outer loop; before those inside are written out.
     cross_loop_pipelining,
     # Fill pipelines ahead within their loop, with several copies of their buffers.
     pipeline_loops,
+    # Commit loads that are wanted late, and wait for them where they are; before barriers.
+    await_late_loads,
     # Issue the first fillings of pipelines early; before memory is planned.
     hoist_async_copies,
     # Let buffers that are never alive at once share memory, which barriers must take into account.
@@ -123,6 +130,9 @@ KERNEL: tuple[Pass, ...] = (
     insert_async_waits,
     # Put fences between threads' accesses and those of tensor cores and TMA, behind the waits.
     proxy_fences,
+    # Let warps beside a producer wait for each other no more than they have to; behind all that
+    # takes barriers for those of a block.
+    narrow_barriers,
     # Widen indices whose offsets can reach 2^31. Last, when sizes are final.
     index_width,
 )

@@ -35,7 +35,9 @@ def build(
     name : the name of the function, and the beginning of those of its kernels.
     verify : prove the lowered program in bounds and free of races before it is compiled.
     constants : those of ``args`` that are the same in every call. What the program computes of
-        them alone, as a packed filter, is left to :meth:`Kernel.prepare`: calls take that.
+        them alone, as a packed filter, is left to :meth:`Kernel.prepare`: calls take that. What
+        writes them has ended before the first call: on a GPU, a kernel may read them while those
+        before it on the stream run.
 
     Raises :class:`ScheduleError`, :class:`LoweringError` or :class:`VerificationError` where the
     schedule is wrong, :class:`TargetError` where a library of the target is missing.

@@ -12,18 +12,13 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
 from tilewright.runtime.cuda_call import Call, Kernel, failure, make_call
-from tilewright.runtime.cuda_driver import (
-    Device,
-    Memory,
-    check,
-    load_driver,
-    relaxed_capture,
-)
+from tilewright.runtime.cuda_driver import Device, Memory, check, load_driver, relaxed_capture
 from tilewright.runtime.cuda_graph import CudaGraph, Stream
 from tilewright.runtime.cuda_maps import TensorMaps
 from tilewright.runtime.cuda_quick import Launch, Part, made_of
 from tilewright.runtime.signature import evaluate
 from tilewright.target.boxes import TensorMap
+from tilewright.target.devices import WARP
 
 _TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
 #: The largest grid and block (CUDA programming guide, "Technical specifications").
@@ -198,6 +193,9 @@ def _sizes(func: Func, values: dict[str, int]) -> tuple[int, ...]:
                 "and bind its parts to two of x, y and z"
             )
     threads = sizes[3] * sizes[4] * sizes[5]
+    if func.producer:
+        threads += WARP
+        sizes = *sizes[:3], threads, 1, 1
     if threads > 1024:
         raise TargetError(
             f"kernel {func.name}: a block of {threads} threads, CUDA allows 1024: bind smaller "

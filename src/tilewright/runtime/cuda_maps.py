@@ -88,7 +88,7 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
         )
     order, extents = made.box.dimensions[::-1], made.box.extents[::-1]
     steps = made.box.steps[::-1] or (1,) * len(order)
-    counts = made.box.counts[::-1]
+    counts, digits = made.box.counts[::-1], made.box.places[::-1]
     for last, count in zip(order, counts, strict=True):
         for d in range(last - count + 1, last):
             if strides[d] != strides[d + 1] * shape[d + 1]:
@@ -100,10 +100,13 @@ def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
     return Tiled(
         _TYPES[str(buffer.dtype)],
         tuple(
-            prod(shape[last - count + 1 : last + 1])
-            for last, count in zip(order, counts, strict=True)
+            most or prod(shape[last - count + 1 : last + 1]) // step
+            for last, count, (step, most) in zip(order, counts, digits, strict=True)
         ),
-        tuple(strides[d] * buffer.dtype.bytes for d in order[1:]),
+        tuple(
+            strides[d] * step * buffer.dtype.bytes
+            for d, (step, _) in zip(order[1:], digits[1:], strict=True)
+        ),
         tuple(n * step for n, step in zip(extents, steps, strict=True)),
         steps,
         f"{made.swizzle}B" if made.swizzle else "NONE",
@@ -136,8 +139,8 @@ def encoder(what: Tiled) -> Encode:
     windows = what.corners is not None
     function = _driver_function("Im2col" if windows else "Tiled")
     # Drivers to 13.1 mark maps of less than that wrongly (NVIDIA/cutlass, copy_traits_sm90_im2col).
-    size = what.extents[-1] * what.strides[-1]
-    wrong = windows and size < _SMALL and check(load_driver().cuDriverGetVersion()) <= _WRONG
+    small = windows and what.extents[-1] * what.strides[-1] < _SMALL
+    wrong = small and check(load_driver().cuDriverGetVersion()) <= _WRONG
 
     def encode(storage: int, address: int) -> None:
         status = function(storage, kind, rank, address, *fixed)

@@ -8,6 +8,7 @@ it returns None for whatever it does not know, and the slow way then binds or ex
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -66,7 +67,7 @@ def quick_binder(signature: Signature) -> Binder | None:
         ]
         if b.constant_shape is not None:
             lines.append(f"if a{k}.shape != S{k}: return None")
-            lines.append(f"e{k} = p{k} + {b.dtype.bytes * _product(b.constant_shape)}")
+            lines.append(f"e{k} = p{k} + {b.dtype.bytes * math.prod(b.constant_shape)}")
         else:
             lines += _symbolic(k, b, names)
         # the address of a tensor without memory is no more than its offset
@@ -130,10 +131,3 @@ def _symbolic(k: int, b: Buffer, names: dict[Var, str]) -> list[str]:
             lines.append(f"if s[{axis}] != {known}: return None")
         size += f" * {known}"
     return [*lines, f"e{k} = p{k} + {size}"]
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for extent in shape:
-        total *= extent
-    return total

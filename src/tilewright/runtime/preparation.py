@@ -10,7 +10,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Module
 from tilewright.runtime.array import view
 from tilewright.runtime.kernel import Kernel
-from tilewright.runtime.ndarray import NDArray, empty
+from tilewright.runtime.ndarray import Device, NDArray, empty
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,12 @@ class Preparation:
         return [(p.constant_shape or (), str(p.dtype)) for p in made if isinstance(p, Buffer)]
 
     def run(self, constants: Sequence[Any], device: str | None = None) -> tuple[NDArray, ...]:
-        """What the kernel makes of constants, in new arrays."""
+        """What the kernel makes of constants, in new arrays, when it is there: calls read constants
+        before the kernels in front of them have ended."""
         where = device or (view(constants[0]).device if constants else "cpu")
         made = tuple(empty(shape, dtype, where) for shape, dtype in self.types)
         self.kernel(*constants, *made)
+        Device.parse(where).sync()
         return made
 
     def arguments(self, args: Sequence[Any], made: Sequence[Any]) -> list[Any]:

@@ -150,6 +150,7 @@ class _Writer:
             "launch": [[a.tag, self.value(a.var), self.value(a.extent)] for a in f.launch],
             "target": self.value(f.target),
             "body": self.value(f.body) if bodies else None,
+            **({"producer": True} if f.producer else {}),
         }
 
 
@@ -255,6 +256,7 @@ class _Reader:
             S.Seq(()) if f["body"] is None else self.value(f["body"]),
             tuple(LaunchAxis(t, self.value(v), self.value(x)) for t, v, x in f["launch"]),
             self.value(f["target"]),
+            producer=bool(f.get("producer", False)),
         )
 
 

@@ -156,6 +156,7 @@ class _Writer:
             stage.env,
             () if stage.store_predicate is None else stage.store_predicate,
             (stage.pipelined, () if stage.pipelined_over is None else stage.pipelined_over),
+            *(("produced",) if stage.produced else ()),
             (stage.rolling, stage.ahead),
             (() if stage.rolls_along is None else stage.rolls_along, stage.beside is None),
             stage.swizzled,

@@ -106,6 +106,7 @@ class Stage:
         self.store_predicate: Expr | None = None
         self.pipelined, self.pipelined_by = 0, ""  # copies of its memory, and the primitive's name
         self.pipelined_over: IterVar | None = None  # a loop whose iterations it goes on across
+        self.produced = False  # whether a warp of its own copies what the pipeline has copied
         self.rolling, self.ahead = False, 0
         self.rolls_along: IterVar | None = None  # its loop that goes along with the attachment's
         self.beside: Stage | None = None  # the reduction with which it does, and ends
@@ -376,11 +377,11 @@ class Stage:
 
         compute_with(self, axis, parent, loop)
 
-    def pipeline(self, stages: int, over: IterVar | None = None) -> None:
+    def pipeline(self, stages: int, over: IterVar | None = None, producer: bool = False) -> None:
         """See :func:`tilewright.schedule.storage.pipeline`."""
         from tilewright.schedule.storage import pipeline
 
-        pipeline(self, stages, over)
+        pipeline(self, stages, over, producer=producer)
 
     def double_buffer(self) -> None:
         """See :func:`tilewright.schedule.storage.double_buffer`."""

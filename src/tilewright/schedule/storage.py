@@ -78,8 +78,9 @@ def align_bounds(stage: Stage, axis: IterVar, factor: int, offset: int = 0) -> N
 
 
 def pipeline(
-    stage: Stage, stages: int, over: IterVar | None = None, name: str = "pipeline"
-) -> None:
+    stage: Stage, stages: int, over: IterVar | None = None, name: str = "pipeline",
+    producer: bool = False,
+) -> None:  # fmt: skip
     """Compute what ``stage`` gives ``stages - 1`` iterations before it is used; needs compute_at.
 
     In each iteration of the axis that it is computed at, one of ``stages`` copies of its memory is
@@ -90,6 +91,11 @@ def pipeline(
     again. With ``over``, the axis of a serial loop further out, it does not until that one ends:
     the last iterations fill copies for the first of the next time. This is for buffers in memory;
     how often the loops inside of ``over`` run must be known.
+
+    With ``producer``, a warp of its own, beside the threads that the schedule binds, asks for the
+    boxes that :func:`~tilewright.target.instructions.tma_load.tma_load` copies, all of the kernel:
+    it waits for copies that are free, and the others for boxes alone. They are never in one barrier
+    with it, so that warps may be as far apart as there are copies.
 
     Raises :class:`ScheduleError` for a placeholder, an output of the program, and fewer than two
     stages.
@@ -105,6 +111,7 @@ def pipeline(
             mend="Give the number of copies of its memory, 2 or more",
         )
     stage.pipelined, stage.pipelined_by, stage.pipelined_over = stages, name, over
+    stage.produced = producer
     stage.lines["pipeline"] = user_location()
 
 

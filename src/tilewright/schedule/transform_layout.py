@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -71,7 +72,7 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
     separators = [k for k, g in enumerate(mapped) if isinstance(g, str)]
     new = [analyzer.simplify(as_index(g)) for g in given]
     parts = [_digits(stage, e, dict(zip(old, extents, strict=True))) for e in new]
-    shape = [_product(d.size for d, _ in digits) for digits in parts]
+    shape = [math.prod(d.size for d, _ in digits) for digits in parts]
     axes = tuple(
         declared(IterVar(Range.from_extent(0, extent), Var.make(f"axis{k}"), "data"))
         for k, extent in enumerate(shape)
@@ -120,13 +121,6 @@ def _check_divides(stage: Stage, mapped: Sequence[Any], extents: dict[Var, int])
                             f"transform_layout: {e} splits an extent of {extents[var]} by {by}",
                             mend="Split by a number that divides it",
                         )
-
-
-def _product(sizes: Any) -> int:
-    total = 1
-    for size in sizes:
-        total *= size
-    return total
 
 
 def _digits(stage: Stage, e: Expr, extents: dict[Var, int]) -> list[tuple[_Digit, int]]:
@@ -184,7 +178,7 @@ def _inverse(
         total: Expr = const(0)
         expected = 1
         own = [
-            (d, place, axis, _product(x.size for x, _ in digits))
+            (d, place, axis, math.prod(x.size for x, _ in digits))
             for digits, axis in zip(parts, new, strict=True)
             for d, place in digits
             if d.var is var

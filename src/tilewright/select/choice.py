@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.errors import TargetError, TilewrightError
+from tilewright.runtime.array import view
+from tilewright.runtime.ndarray import Device
 from tilewright.select.algorithm import Algorithm, Built, BuiltKernel, Scheduled
 from tilewright.select.knn import guesses
 from tilewright.select.measure import inputs
@@ -50,7 +52,8 @@ class Choice:
 
     def prepare(self, *constants: Any) -> Callable[..., None]:
         """A call for which the problem's ``constants``, arrays in calling order, are given: what
-        can be computed of them alone, such as a packed filter, is computed now, once.
+        can be computed of them alone, such as a packed filter, is computed now, once. It waits
+        until they are there.
 
         It takes the other arrays in calling order, and keeps the constants. Raises
         :class:`SelectError` for a wrong number of either, and as :meth:`build`.
@@ -59,6 +62,8 @@ class Choice:
         _count(f"constants ({', '.join(names) or 'none'})", len(names), constants)
         given = dict(zip((inputs.index(name) for name in names), constants, strict=True))
         others = [name for name in (*inputs, "result") if name not in names]
+        for x in constants:
+            Device.parse(view(x).device).sync()  # calls do not wait for what wrote them
         built = self.build()
         ahead = built.kernel.preparation if isinstance(built, BuiltKernel) else None
         made = () if ahead is None else ahead.run([given[k] for k in ahead.reads])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from tilewright.arith.affine import as_affine
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.expr import Expr, IntImm, Var
-from tilewright.ir.ops import const
+from tilewright.ir.ops import const, floordiv, floormod
 from tilewright.ir.stmt import Access
 from tilewright.ir.visit import substitute, uses
 from tilewright.target.instruction import through_widening
@@ -31,6 +32,10 @@ TYPES = ("float16", "bfloat16", "float32", "float64", *FLOAT8, "int8", "uint8", 
 _MEND = "copy rows of it with copy_async"
 
 
+#: What a digit of an index counts, and of how many: of 16 i + 2 j + k, j is (2, 8).
+Digit = tuple[int, int]
+
+
 @dataclass(frozen=True)
 class Box:
     """Of which dimensions of a tensor a box has how many elements, the outermost of the box first.
@@ -38,28 +43,43 @@ class Box:
     A box may go through the dimensions of its tensor in another order, but for the last one.
     ``steps`` is how far its elements are apart along each, empty where that is 1. ``joined`` is of
     how many dimensions of the tensor, up to the one that is named, each of the box is: those whose
-    elements follow one another are one; empty where all are of one.
+    elements follow one another are one; empty where all are of one. ``digits`` are of which digit
+    of the index along that dimension, by what it counts, and how many there are of it, 0 where
+    these are as many as the dimension has; empty where all are of whole indices.
     """
 
     dimensions: tuple[int, ...]
     extents: tuple[int, ...]
     steps: tuple[int, ...] = ()
     joined: tuple[int, ...] = ()
+    digits: tuple[Digit, ...] = ()
 
     @property
     def counts(self) -> tuple[int, ...]:
         """``joined``, of all dimensions."""
         return self.joined or (1,) * len(self.dimensions)
 
+    @property
+    def places(self) -> tuple[Digit, ...]:
+        """``digits``, of all dimensions."""
+        return self.digits or ((1, 0),) * len(self.dimensions)
+
     def begin(self, access: Access, axes: Sequence[Var], analyzer: Analyzer) -> list[Expr]:
         """Where along the dimensions of the box the first element, of which all ``axes`` are 0,
         is."""
         zero: dict[Expr, Expr] = {axis: const(0, axis.dtype) for axis in axes}
         shape, found = access.buffer.shape, []
-        for last, count in zip(self.dimensions, self.counts, strict=True):
+        for last, count, (step, most) in zip(
+            self.dimensions, self.counts, self.places, strict=True
+        ):
             first = last - count + 1
             indices = [substitute(i, zero) for i in access.indices[first : last + 1]]
-            found.append(_joint(indices, shape[first : last + 1], analyzer))
+            index = _joint(indices, shape[first : last + 1], analyzer)
+            if step > 1:
+                index = analyzer.simplify(floordiv(index, const(step, index.dtype)))
+            if most:
+                index = analyzer.simplify(floormod(index, const(most, index.dtype)))
+            found.append(index)
         return found
 
 
@@ -85,6 +105,8 @@ class TensorMap:
             own = [[*w.grid], [*w.steps], [*w.first]]
             return [self.param, [*box.dimensions], [*box.extents], self.swizzle, *own]
         more = [[*box.steps], [*box.joined]] if box.joined else [[*box.steps]] if box.steps else []
+        if box.digits:
+            more = [[*box.steps], [*box.joined], *(list(d) for d in zip(*box.digits, strict=True))]
         return [self.param, [*box.dimensions], [*box.extents], self.swizzle, *more]
 
     @staticmethod
@@ -95,6 +117,10 @@ class TensorMap:
             grid, steps, first = map(tuple, more)
             box = Box(tuple(dimensions), tuple(extents))
             return TensorMap(param, box, swizzle, Window(grid, steps, first))
+        if len(more) == 4:
+            digits = tuple(zip(*more[2:], strict=True))
+            own = [tuple(x) for x in (dimensions, extents, *more[:2])]
+            return TensorMap(param, Box(own[0], own[1], own[2], own[3], digits), swizzle)
         return TensorMap(param, Box(*map(tuple, (dimensions, extents, *more))), swizzle)
 
 
@@ -124,7 +150,9 @@ def _box_of(
     steps: dict[Var, int] = {}
     rest: list[int] = []
     dimensions = _dimensions(access, own, analyzer, proved)
-    for d, (_, _, index) in enumerate(dimensions):
+    if len(dimensions) > MOST_DIMENSIONS:
+        dimensions = _fewer(dimensions, access, own, analyzer, proved)
+    for d, (_, _, index, _) in enumerate(dimensions):
         form = as_affine(index, through_widening)
         here = [v for v in own if uses(index, {v})]
         if not _is_plain(index, own):
@@ -148,13 +176,16 @@ def _box_of(
         return "the rows of the box are not along its last dimension"
     if steps[axes[-1]] != 1:
         return f"index {access.indices[-1]} skips elements"
+    if len(dimensions) > MOST_DIMENSIONS:
+        return f"it has {len(dimensions)} dimensions, a tensor map {MOST_DIMENSIONS} at most"
     single, along = [1] * len(rest), [found[v] for v in own]
     apart = (*single, *(steps[v] for v in own)) if set(steps.values()) != {1} else ()
     taken = [dimensions[d] for d in (*rest, *along)]
-    counts = tuple(last - first + 1 for first, last, _ in taken)
+    counts = tuple(last - first + 1 for first, last, *_ in taken)
+    digits = tuple(digit for *_, digit in taken)
     return Box(
-        tuple(last for _, last, _ in taken), (*single, *own.values()), apart,
-        counts if max(counts) > 1 else (),
+        tuple(last for _, last, *_ in taken), (*single, *own.values()), apart,
+        counts if max(counts) > 1 else (), digits if set(digits) != {_WHOLE} else (),
     )  # fmt: skip
 
 
@@ -174,23 +205,87 @@ def _joint(indices: Sequence[Expr], extents: Sequence[Expr], analyzer: Analyzer)
     return analyzer.simplify(found) if others else found
 
 
+#: The digit that is a whole index.
+_WHOLE: Digit = (1, 0)
+
+#: The first and the last dimension of a tensor that is one of a map, the index along it, and which
+#: digit of that it is.
+_Dimension = tuple[int, int, Expr, Digit]
+
+
 def _dimensions(
     access: Access, own: Mapping[Var, int], analyzer: Analyzer, proved: bool
-) -> list[tuple[int, int, Expr]]:
-    """The dimensions of a tensor, some of them joined: the first and the last of each, and the
-    index along it. Only the fewest are joined so that indices are plain, and never the last."""
-    found: list[tuple[int, int, Expr]] = []
+) -> list[_Dimension]:
+    """The dimensions of a tensor, some of them joined or taken apart, only the fewest so that
+    indices are plain."""
+    found: list[_Dimension] = []
     last = len(access.indices) - 1
     while last >= 0:
-        first, index = last, access.indices[last]
-        if last < len(access.indices) - 1 and not _is_plain(index, own):
-            for k in range(last - 1, -1, -1):
-                joint = _joined(access, k, last, analyzer, proved)
-                if joint is not None and _is_plain(joint, own):
-                    first, index = k, joint
-                    break
-        found.insert(0, (first, last, index))
+        for first in range(last, -1, -1):
+            index = _joined(access, first, last, analyzer, proved)
+            if index is None:
+                continue
+            if _is_plain(index, own):
+                digits = [(index, _WHOLE)]
+                break
+            digits = _digits(index, access.buffer.shape[first : last + 1], own, analyzer)
+            if digits:
+                break
+        else:
+            first, digits = last, [(access.indices[last], _WHOLE)]
+        found = [*((first, last, i, digit) for i, digit in digits), *found]
         last = first - 1
+    return found
+
+
+def _digits(
+    index: Expr, extents: Sequence[Expr], own: Mapping[Var, int], analyzer: Analyzer
+) -> list[tuple[Expr, Digit]]:
+    """An index that several of these variables count in steps of their own, as 16 i + 2 j + k, as
+    its digits, the largest first; none where it is not that, or the extent is not whole ones."""
+    form = as_affine(index, through_widening)
+    steps = {form.coefficient(v): v for v in own if uses(index, {v})}
+    parts = sorted(steps)
+    if (
+        len(parts) < 2
+        or parts[0] != 1
+        or any(uses(a, set(own)) for a in form.terms if a not in own)
+    ):
+        return []
+    for step, more in itertools.pairwise(parts):
+        if more % step or own[steps[step]] * step > more:
+            return []
+    top = parts[-1]
+    first = analyzer.simplify(substitute(index, {v: const(0, v.dtype) for v in steps.values()}))
+    inner = math.prod(e.value for e in extents if isinstance(e, IntImm))
+    if not isinstance(extents[-1], IntImm) or inner % top:
+        return []
+    if not analyzer.prove(floormod(first, const(top, first.dtype)).equal(0)):
+        return []
+    found: list[tuple[Expr, Digit]] = []
+    for step, more in itertools.pairwise([*parts, 0]):
+        own_index: Expr = steps[step]
+        if step == top:
+            own_index = analyzer.simplify(floordiv(first, const(top, first.dtype))) + own_index
+        found.insert(0, (own_index, (step, more // step)))
+    return found
+
+
+def _fewer(
+    dimensions: list[_Dimension], access: Access, own: Mapping[Var, int], analyzer: Analyzer,
+    proved: bool,
+) -> list[_Dimension]:  # fmt: skip
+    """The same, neighbours along which a box has one element joined."""
+    found = list[_Dimension]()
+    for new in dimensions:
+        _, last, index, digit = new
+        if found and digit == found[-1][3] == _WHOLE and not uses(index, set(own)):
+            before = found[-1]
+            joint = _joined(access, before[0], last, analyzer, proved)
+            if joint is not None and not uses(before[2], set(own)):
+                new = (before[0], last, joint, _WHOLE)
+                found.pop()
+        found.append(new)
     return found
 
 
@@ -251,19 +346,24 @@ def stride_problem(buffer: Buffer, dimension: int, stride: int) -> str:
     )
 
 
-def start_problem(access: Access, axis: Var, analyzer: Analyzer) -> str:
-    """Why the box of which ``access`` is an element, by ``axis`` along the last dimension of the
-    tensor, cannot begin where it does; empty where that is known to be a multiple of 16 bytes.
+def start_problem(access: Access, axes: Sequence[Var], box: Box | None, analyzer: Analyzer) -> str:
+    """Why the box, or the windows, of which ``access`` is an element, by ``axes``, the last one
+    along the last dimension of the tensor, cannot begin where it does; empty where that is known to
+    be a multiple of 16 bytes.
 
     TMA stops with "illegal instruction" anywhere else.
     """
     kind = access.buffer.dtype
     whole = max(1, STRIDE // kind.bytes)
-    start = analyzer.simplify(substitute(access.indices[-1], {axis: const(0, axis.dtype)}))
+    if box is None:
+        start = substitute(access.indices[-1], {axes[-1]: const(0, axes[-1].dtype)})
+    else:
+        start = box.begin(access, axes, analyzer)[-1]
+    start = analyzer.simplify(start)
     if analyzer.prove(start % whole == 0):
         return ""
     return (
-        f"along {axis.name} it begins at element {start} of the last dimension of "
+        f"along {axes[-1].name} it begins at element {start} of the last dimension of "
         f"{access.buffer.name}, and it is not known that this is a multiple of {whole} {kind}, "
         f"which are {STRIDE} bytes: begin the stage at the multiple before, that many elements "
         f"wider, or {_MEND}"

@@ -147,6 +147,11 @@ class Instruction:
         return 1 << sum(bit.startswith("lane") for bit in bits)
 
     @property
+    def boxed(self) -> int | None:
+        """The operand of which a box is copied, by a tensor map; None of other instructions."""
+        return int(self.operands[0].scopes != ("global",)) if self.tensor_map else None
+
+    @property
     def accumulates(self) -> bool:
         """Whether it adds to what its output holds, so that this must be initialised before."""
         return any(read.buffer is self.buffers[0] for read in loads(self.update.value))
@@ -235,7 +240,8 @@ def decl_instruction(
         :class:`~tilewright.runtime.sim.instruction.InstructionView`; by default its loops.
     queue : of one that goes on after it was issued, the name of the queue
         (:data:`tilewright.target.queues.QUEUES`) on which its end is waited for.
-    tensor_map : of one that copies a box of a tensor, zeros where it is outside, by a map that the
+    tensor_map : of one that copies a box of a tensor, to shared memory with zeros where it is
+        outside, or from there without what is outside, by a map that the
         host makes of it: in place of the second operand's pointer its emission gets that of the
         map, and in place of its strides where the box begins, the outermost dimension first.
     windows : of such a one, whether the box is of windows (:mod:`tilewright.target.windows`).

@@ -242,7 +242,8 @@ class _Matching:
             return f"it is in {buffer.scope} memory, not {' or '.join(argument.scopes)}"
         if argument.fragment:
             return self.refuse_fragment(argument, access)
-        if self.instruction.tensor_map and argument is self.instruction.operands[1]:
+        boxed = self.instruction.boxed
+        if boxed is not None and argument is self.instruction.operands[boxed]:
             return ""  # which is a box, or of windows
         width = width_of(buffer)
         strides = None if width is None else stride_along(access, self.axes)

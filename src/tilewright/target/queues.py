@@ -52,8 +52,12 @@ def _asm(instruction: str) -> str:
 
 _PROXY = _asm("fence.proxy.async.shared::cta")
 
+#: The queues of tile loads: that of most, and one of those that are waited for later than others
+#: that are asked for after them.
+TILES, LATE_TILES = "tma", "tma_late"
+
 #: By name. PTX ISA, "Asynchronous Warpgroup Level Matrix Instructions", "Non-bulk copy", "Tensor
-#: copy" with the object ``tma`` of :mod:`tilewright.codegen.mbarriers`.
+#: copy" with objects of :mod:`tilewright.codegen.mbarriers` that have the names of their queues.
 QUEUES = {
     "wgmma": AsyncQueue(
         "wgmma",
@@ -69,12 +73,21 @@ QUEUES = {
         commit=_asm("cp.async.commit_group"),
         wait=_asm("cp.async.wait_group {pending}"),
     ),
-    "tma": AsyncQueue(
-        "tma",
-        commit="tma.commit();",
-        wait="tma.wait({pending});",
+    **{
+        name: AsyncQueue(
+            name,
+            commit=f"{name}.commit();",
+            wait=f"{name}.wait({{pending}});",
+            proxy=_PROXY,
+            collective=True,
+            apart=True,
+        )
+        for name in (TILES, LATE_TILES)
+    },
+    "tma_store": AsyncQueue(
+        "tma_store",
+        commit=_asm("cp.async.bulk.commit_group"),
+        wait=_asm("cp.async.bulk.wait_group.read {pending}"),
         proxy=_PROXY,
-        collective=True,
-        apart=True,
     ),
 }

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from tilewright import te
-from tilewright.ir.dtype import dtype as _dtype
-from tilewright.ir.dtype import int_range
 from tilewright.te import Tensor
 from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import ELEMENTWISE, elementwise
@@ -208,8 +206,12 @@ def finished_by_channel(
 ) -> tuple[Tensor, tuple[Tensor, ...]]:
     """As :func:`finished`, and the stages that hold what is the same for a channel."""
     held: list[Tensor] = []
-    for step in _needed(p, p.epilogue):
-        result, found = by_channel(step, result, Images(p.result_layout), inputs, _quantized(p))
+    steps, rectified = _needed(p, p.epilogue)
+    for step in steps:
+        last = rectified and step is steps[-1]
+        result, found = by_channel(
+            step, result, Images(p.result_layout), inputs, _quantized(p), last
+        )
         held += found
     return rounded(p, result), tuple(held)
 
@@ -222,8 +224,10 @@ def finished(
     unit, images = taken.unit, Images(p.result_layout)
     if p.result_layout != p.layout:
         result = relaid(result, Images(p.layout), images)
-    for step in _needed(p, p.epilogue[taken.steps :]):
-        result = apply_step(step, result, images, inputs, unit, _quantized(p))
+    steps, rectified = _needed(p, p.epilogue[taken.steps :])
+    for step in steps:
+        last = rectified and step is steps[-1]
+        result = apply_step(step, result, images, inputs, unit, _quantized(p), last)
         unit = 1.0
     return rounded(p, result)
 
@@ -245,12 +249,10 @@ def rounded(p: Layered, result: Tensor) -> Tensor:
     return result
 
 
-def _needed(p: Layered, steps: tuple[Step, ...]) -> tuple[Step, ...]:
-    """The steps but for a ReLU whose zero is the lowest value of what quantises it."""
-    if not p.is_quantized or [step.name for step in steps[-2:]] != ["relu", "quantize"]:
-        return steps
-    lowest = steps[-1].values[1] == int_range(_dtype(p.result_dtype))[0]
-    return (*steps[:-2], steps[-1]) if lowest else steps
+def _needed(p: Layered, steps: tuple[Step, ...]) -> tuple[tuple[Step, ...], bool]:
+    """The steps but for a ReLU before the last one, which quantises, and whether there is such."""
+    rectified = p.is_quantized and [step.name for step in steps[-2:]] == ["relu", "quantize"]
+    return ((*steps[:-2], steps[-1]) if rectified else steps), rectified
 
 
 def _quantized(p: Layered) -> str:

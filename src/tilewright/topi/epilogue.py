@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from tilewright.ir.dtype import FLOAT8, int_range
 from tilewright.ir.dtype import dtype as _dtype
-from tilewright.ir.dtype import int_range
 from tilewright.ir.errors import ProblemError
 
 
@@ -56,7 +56,8 @@ STEPS = {
     "dequantize": StepKind((("sum_scale", "channel"),), wide=True, instructions=2),
     # v + scale * (residual - zero_point), of a residual in the type of what is quantised.
     "quantized_residual": StepKind((("residual", "output"),), (None, 0.0)),
-    # round(v * (1 / scale)) + zero_point, in the type of images, or in that of the result.
+    # round(v * (1 / scale)) + zero_point, in the type of images, or in that of the result. Where
+    # that is a float of 8 bits, the nearest to v * (1 / scale), of what is beyond the largest one.
     "quantize": StepKind(values=(None, 0.0), instructions=5),
 }
 #: What integer sums may have before they are dequantised.
@@ -155,20 +156,26 @@ def chain_types(
 ) -> ChainTypes:
     """The types of an epilogue of a problem whose images have ``dtype`` and whose sums
     ``accumulate``; of floats of 8 bits, and what is quantised, the result has ``out_dtype``, by
-    default that of images. Raises :class:`ProblemError` for steps that do not follow one another.
+    default that of images. Tensors of steps before results in floats of 8 bits are in the type of
+    sums. Raises :class:`ProblemError` for steps that do not follow one another.
 
     >>> chain_types(parse_epilogue("bias+dequantize+relu+quantize(0.1)"), "int8", "int32")
     ChainTypes(tensors=('int32', 'float32', 'float32', 'float32'), result='int8')
     """
     if not _dtype(accumulate).is_int:
+        narrow = out_dtype in FLOAT8
         for step in steps:
+            if narrow and step is steps[-1] and step.name == "quantize" and not step.values[1]:
+                continue
             if step.name in _SCALED or (step.name == "dequantize" and not out_dtype):
                 raise ProblemError(
                     f"step {step.name} is for sums of integers, those of {dtype} are {accumulate}: "
-                    "leave it out, or use images in int8"
+                    "leave it out, or use images in int8; of float8 the last step may be quantize, "
+                    "without a zero point, where out_dtype is float8"
                 )
         kind = out_dtype or dtype
-        return ChainTypes(tuple(accumulate if s.wide else kind for s in steps), kind)
+        tensors = (accumulate if narrow or s.wide else kind for s in steps)
+        return ChainTypes(tuple(tensors), kind)
     kind, found, made = accumulate, [], out_dtype or dtype
     for step in steps:
         if kind == made:

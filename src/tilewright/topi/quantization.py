@@ -36,10 +36,13 @@ def quantize(x: Tensor, scale: Tensor | float, zero: Tensor | int, dtype: str) -
     return _of(x, (scale, zero), element, "quantize")
 
 
-def saturated(value: Any, zero: int, dtype: str) -> Any:
-    """The nearest integer of an expression, ties to even, plus ``zero``, saturated; of NaN the
-    lowest. Bounds come first, which are integers: so it is proved to be small as it is rounded."""
+def saturated(value: Any, zero: int, dtype: str, rectified: bool = False) -> Any:
+    """The nearest integer of an expression, ties to even, plus ``zero``, saturated, and at least
+    ``zero`` where it is ``rectified``; of NaN the lowest. Bounds come first, which are integers: so
+    it is proved to be small as it is rounded."""
     low, high = int_range(_dtype(dtype))
+    if rectified:
+        low = max(low, zero)
     most = te.clip(value, float(low - zero), float(high - zero))
     return (te.nearbyint(most).astype("int32") + zero).astype(dtype)
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 
 from tilewright.topi import Conv, Conv3d
 from tilewright.torch.autocast import autocast
-from tilewright.torch.linear import as_results, with_epilogue
+from tilewright.torch.linear import as_results, in_type, with_epilogue
 
 #: By the dimensions of an image: the operator, and the memory format of channels last.
 _OPERATORS: dict[int, tuple[type[Conv] | type[Conv3d], Any]] = {
@@ -49,7 +49,8 @@ def conv2d(
     scale : of operands in float8 what sums are multiplied with before the bias is added, in
         float32: one number, or (OC,).
     out_dtype : of operands in float8 the type of the bias and the output: bfloat16, the default,
-        float16 or float32. Others leave both out.
+        float16 or float32; or of an output in float8, which saturates, with a bias in float32.
+        Others leave both out.
 
     It has derivatives of any order. Images and filters without an element are PyTorch's. Raises
     :class:`~tilewright.topi.ProblemError` for what is no convolution.
@@ -114,7 +115,8 @@ def _convolved(
     if 0 in (*input.shape, *weight.shape):
         function: Any = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
         operands = as_results(out_dtype, input, weight)
-        return function(*operands, bias, stride, padding, dilation, groups)
+        found = function(*operands, bias, stride, padding, dilation, groups)
+        return in_type(out_dtype, found)
     depthwise = rank < 3 and weight.dim() == rank + 2 and weight.shape[1] == 1
     return _computed(
         rank, input, weight, bias, groups, depthwise and weight.shape[0] % groups == 0,

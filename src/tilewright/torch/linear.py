@@ -33,7 +33,7 @@ def linear(
     """
     if 0 in (*input.shape, *weight.shape):
         input, weight = as_results(out_dtype, input, weight)
-        return F.linear(input, weight, bias)
+        return in_type(out_dtype, F.linear(input, weight, bias))
     input, weight, bias = autocast(input, weight, bias)
     rows = input.reshape(-1, input.shape[-1])
     values = {"transpose_b": True}
@@ -62,7 +62,14 @@ def with_epilogue(
 
 
 def as_results(out_dtype: Any, *tensors: torch.Tensor) -> list[torch.Tensor]:
-    """Operands in the type of the result, where PyTorch multiplies none of theirs."""
+    """Operands in the type of the result, or of sums, where PyTorch multiplies none of theirs."""
     if str(tensors[0].dtype).removeprefix("torch.") not in FLOAT8:
         return list(tensors)
-    return [t.to(out_dtype or getattr(torch, OUT_DTYPES[0])) for t in tensors]
+    kind = out_dtype or getattr(torch, OUT_DTYPES[0])
+    kind = torch.float32 if str(kind).removeprefix("torch.") in FLOAT8 else kind
+    return [t.to(kind) for t in tensors]
+
+
+def in_type(out_dtype: Any, result: torch.Tensor) -> torch.Tensor:
+    """A result of PyTorch's in the type that was asked for."""
+    return result if out_dtype is None else result.to(out_dtype)

@@ -8,6 +8,7 @@ from tilewright.ir.buffer import warp_copies
 from tilewright.ir.expr import IntImm
 from tilewright.ir.func import LaunchAxis
 from tilewright.lower.analysis.accesses import Kernel
+from tilewright.target.devices import WARP
 from tilewright.target.target import Limits
 from tilewright.verify.finding import Finding
 
@@ -38,6 +39,7 @@ def beyond_limits(kernel: Kernel) -> Iterator[Finding]:
                     f"{name}: {extent} {what} along {axis.tag}, where the target allows {bound}; "
                     f"split the axis by a {factor}",
                 )
+    total += WARP * kernel.func.producer
     if limits.threads_per_block and total > limits.threads_per_block:
         yield Finding(
             "limit",

@@ -17,6 +17,7 @@ _WHO = {
     "row": "two of 32 threads along threadIdx.x",
     "blocks": "two blocks",
     "cluster": "two blocks of a cluster",
+    "producer": "a thread and the producer",
     "iterations": "two iterations of a parallel loop",
 }
 
@@ -26,7 +27,8 @@ def races(kernel: Kernel) -> Iterator[Finding]:
     dependences = Dependences(kernel)
     seen: set[tuple[Node, Node, Buffer]] = set()
     for conflicts in (
-        dependences.between_threads(),
+        dependences.between_threads(split=kernel.func.producer),
+        dependences.with_producer(),
         dependences.between_blocks(),
         dependences.between_clusters(),
         dependences.between_iterations(),
@@ -58,6 +60,7 @@ def _finding(kernel: Kernel, conflict: Conflict) -> Finding:
     between = {
         "blocks": "and blocks do not wait for each other",
         "cluster": "and no barrier between frees it, on which all blocks of the cluster arrive",
+        "producer": "and no barrier between frees it, on which all threads arrive for the producer",
         "iterations": "and the iterations run in any order",
     }.get(conflict.runners, "no barrier between")
     return Finding(
@@ -80,6 +83,8 @@ def _mend(kernel: Kernel, conflict: Conflict) -> str:
         return "run the loop serially, or let every iteration write elements of its own"
     if conflict.runners == "blocks":
         return "let every block write elements of its own, or split the work into two kernels"
+    if conflict.runners == "producer":
+        return "pipeline the stage, or let the threads that use boxes copy them"
     if conflict.runners == "cluster":
         return "pipeline the stage, or let every block copy boxes for itself"
     writes = [a for a in (early, late) if a.write]

@@ -189,7 +189,7 @@ class Contest:
         if self.machine.kind != "cuda":
             kernel = getattr(built, "kernel", None)
             if kernel is None:
-                return of_calls(lambda: built(*copies[0]))
+                return of_calls(lambda: built(*copies[0]), self.machine.clock)
             return self.machine.batch(kernel, *kernel.prepared(copies[0]))
         if self.peers.with_torch:
             return of_graph(lambda i: built(*copies[i % sets]), sets)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -25,12 +27,14 @@ class Machine:
     ----------
     threads : of the CPU, for the kernels and for what they are compared with.
     hints : what would bring more, a sentence each.
+    clock : the seconds of a CPU: those of the process where one thread shares it with others.
     """
 
     target: Target
     device: str
     threads: int
     hints: list[str] = field(default_factory=list)
+    clock: Callable[[], float] = time.perf_counter
 
     @property
     def kind(self) -> str:
@@ -81,7 +85,7 @@ class Machine:
     def batch(self, kernel: Kernel, *arrays: Any) -> Batch:
         """What times a kernel on arrays of the device; on a GPU by the GPU's clock."""
         if self.kind == "llvm":
-            return of_calls(kernel.bind(*arrays))
+            return of_calls(kernel.bind(*arrays), self.clock)
         return lambda number: kernel.time(*arrays, repeat=1, number=number).times[0]
 
     @property

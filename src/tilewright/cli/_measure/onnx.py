@@ -12,6 +12,7 @@ from typing import Any
 
 from tilewright.topi.epilogue import Step
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 _ONE_FLOAT, _INT, _INTS = 1, 2, 7
 #: TensorProto.DataType.
@@ -77,18 +78,20 @@ def _node(
     return _bytes(1, named + (_bytes(7, domain) if domain else b""))
 
 
-def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
-    """``y = steps(Conv(x, filter))``, channels first, float32.
+def model(problem: Convolution, constants: Mapping[str, Any]) -> bytes:
+    """``y = steps(Conv(x, filter))``, channels first, float32; ConvTranspose for "dgrad".
 
     ``constants`` are what the problem reads beside the image and a residual, float32, by the names
-    of :meth:`tilewright.topi.problem.Problem.inputs`. Raises :class:`Unsupported` for gradients,
-    other types and steps that are no operator of ONNX's.
+    of :meth:`tilewright.topi.problem.Problem.inputs`. Raises :class:`Unsupported` for gradients by
+    the filter, other types and steps that are no operator of ONNX's.
     """
     p = problem
-    if p.pass_ != "forward" or p.dtype != "float32":
+    if p.pass_ == "wgrad" or p.dtype != "float32":
         raise Unsupported(f"a model for {p.pass_} in {p.dtype} would not be one convolution")
     shape = [p.batch, p.channels, *p.image_extents]
     out = [p.batch, p.out_channels, *p.out_extents]
+    if p.pass_ == "dgrad":
+        shape, out = out, shape
     tensors, inputs = {"filter": _weight(p, constants)}, {"x": shape}
     steps = list(p.epilogue)
     reads = ["x", "filter"]
@@ -97,7 +100,8 @@ def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
         reads.append("bias")
         tensors["bias"] = constants["bias"]
     names = [*(f"v{k}" for k in range(len(steps))), "y"]
-    nodes = _node("Conv", reads, names[0], _attributes(p))
+    kind = "Conv" if p.pass_ == "forward" else "ConvTranspose"
+    nodes = _node(kind, reads, names[0], _attributes(p))
     for k, step in enumerate(steps):
         nodes += _step(step, names[k], names[k + 1], constants, tensors)
         if step.name == "residual":
@@ -109,20 +113,31 @@ def model(problem: Conv, constants: Mapping[str, Any]) -> bytes:
     return _int(1, _IR_VERSION) + _bytes(7, graph) + _bytes(8, _bytes(1, "") + _int(2, _OPSET))
 
 
-def _attributes(p: Conv) -> bytes:
-    first = 2 - p.rank
-    found = _ints("kernel_shape", p.kernel[first:])
-    found += _ints("pads", [*p.padding[first:2], *p.padding[2 + first :]])
-    found += _ints("strides", p.stride[first:]) + _ints("dilations", p.dilation[first:])
+def _attributes(p: Convolution) -> bytes:
+    kernel, stride, dilation = (x[-p.rank :] for x in (p.kernel, p.stride, p.dilation))
+    half = len(p.padding) // 2
+    low, high = p.padding[half - p.rank : half], p.padding[-p.rank :]
+    found = _ints("kernel_shape", kernel) + _ints("pads", [*low, *high])
+    found += _ints("strides", stride) + _ints("dilations", dilation)
+    if p.pass_ == "dgrad":
+        found += _ints(
+            "output_padding",
+            [
+                image + a + b - (k - 1) * d - 1 - (out - 1) * s
+                for image, out, a, b, k, s, d in zip(
+                    p.image_extents, p.out_extents, low, high, kernel, stride, dilation, strict=True
+                )
+            ],
+        )
     return found + _one("group", p.groups)
 
 
-def _weight(p: Conv, constants: Mapping[str, Any]) -> Any:
+def _weight(p: Convolution, constants: Mapping[str, Any]) -> Any:
     own = p.channels // p.groups
-    return constants["filter"].reshape(p.out_channels, own, *p.kernel[2 - p.rank :])
+    return constants["filter"].reshape(p.out_channels, own, *p.kernel[-p.rank :])
 
 
-def quantized_model(problem: Conv, constants: Mapping[str, Any], last: bool) -> bytes:
+def quantized_model(problem: Convolution, constants: Mapping[str, Any], last: bool) -> bytes:
     """``y = QLinearConv(x, filter)``, channels first, or ``last``, for which ONNX Runtime has an
     operator of its own, the one that it runs within networks; ``constants`` as in :func:`model`.
 
@@ -209,7 +224,9 @@ def _step(
     raise Unsupported(f"ONNX has no operator for the step {step}")
 
 
-def session(problem: Conv, constants: Mapping[str, Any], threads: int, last: bool = False) -> Any:
+def session(
+    problem: Convolution, constants: Mapping[str, Any], threads: int, last: bool = False
+) -> Any:
     """An ONNX Runtime session for :func:`model` on the CPU, or for :func:`quantized_model`, which
     alone has channels ``last``."""
     import onnxruntime

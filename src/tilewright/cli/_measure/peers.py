@@ -14,7 +14,7 @@ from tilewright.cli._measure import torch_peer
 from tilewright.cli._measure.machine import Machine
 from tilewright.cli._measure.turns import Batch, of_calls, of_graph
 from tilewright.ir.errors import ProblemError
-from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import Problem
 
 #: By name, what to import; in the order in which they are shown.
@@ -69,8 +69,8 @@ class Peers:
         found = {}
         for name in self.names:
             first = next(iter(problem.inputs().values()))
-            if len(first.shape) != 4 and name.endswith("channels_last"):
-                continue  # PyTorch has that format for four dimensions only
+            if len(first.shape) not in (4, 5) and name.endswith("channels_last"):
+                continue  # PyTorch has that format for these only
             if problem.is_quantized != (name == _QUANTIZED) and name != "ONNX Runtime":
                 continue  # which has no others for integers
             if problem.is_float8:
@@ -163,14 +163,14 @@ class Peers:
 
         with self.threads():
             once()
-        return of_calls(once)
+        return of_calls(once, self.machine.clock)
 
     def _onnxruntime(
         self, name: str, problem: Problem, arrays: Arrays, sets: int, launches: int | None
     ) -> Batch:
         from tilewright.cli._measure.onnx import session
 
-        if not isinstance(problem, Conv):
+        if not isinstance(problem, Convolution):
             raise ProblemError(f"there is no ONNX model for {problem.operator}")
         last = name == _QUANTIZED
         made = session(problem, arrays, self.machine.threads, last)
@@ -181,7 +181,7 @@ class Peers:
         if "residual" in arrays:
             binding.bind_cpu_input("residual", arrays["residual"])
         binding.bind_output("y")
-        return of_calls(lambda: made.run_with_iobinding(binding))
+        return of_calls(lambda: made.run_with_iobinding(binding), self.machine.clock)
 
 
 def _first_line(error: BaseException) -> str:

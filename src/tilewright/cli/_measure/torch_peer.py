@@ -12,7 +12,7 @@ from tilewright.topi.problem import Problem
 def operands(problem: Problem, arrays: Mapping[str, Any], device: str, last: bool) -> list[Any]:
     """Tensors of the problem's types from float32 arrays, in the shapes of its ``plain``.
 
-    What has four dimensions, but for filters, is ``channels_last`` where ``last``.
+    What has four or five dimensions, but for filters, is ``channels_last`` where ``last``.
     """
     import torch
 
@@ -20,8 +20,9 @@ def operands(problem: Problem, arrays: Mapping[str, Any], device: str, last: boo
     found = []
     for name, values in arrays.items():
         tensor = torch.from_numpy(values).to(device, getattr(torch, dtypes[name]))
-        if last and tensor.dim() == 4 and name != "filter":
-            tensor = tensor.contiguous(memory_format=torch.channels_last)
+        if last and tensor.dim() in (4, 5) and name != "filter":
+            formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+            tensor = tensor.contiguous(memory_format=formats[tensor.dim()])
         found.append(tensor)
     return found
 

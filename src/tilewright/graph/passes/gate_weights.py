@@ -7,11 +7,12 @@ import math
 from tilewright.graph.builder import build, cast, reshape
 from tilewright.graph.graph import Graph
 from tilewright.graph.value import Constant, Node, Value
+from tilewright.ir.dtype import dtype
 from tilewright.topi.operators.convolution import Convolution
 
-#: How many times as many pixels as output channels an image has at least. With fewer, products of
-#: boxes by weights that all images share are faster than one product for each image.
-_MORE = 64
+#: How many times as many pixels as output channels an image has at least, and where all images are
+#: of that many bytes: with fewer, weights of each image are no less than images.
+_MORE, _LARGE, _BYTES = 64, 1.5, 4 << 20
 #: What a product has of a convolution.
 _KEPT = frozenset({"epilogue", "accumulate", "precision", "deterministic", "out_dtype"})
 
@@ -56,7 +57,8 @@ def _gated(node: Node, uses: dict[Value, int]) -> Value | None:
     pixels = math.prod(x.shape[1:3])
     if p.pass_ != "forward" or p.groups != 1 or not single or not isinstance(w, Constant):
         return None
-    if pixels < _MORE * p.out_channels or uses.get(x, 1) > 1:
+    large = math.prod(x.shape) * dtype(x.dtype).bytes >= _BYTES
+    if pixels < (_LARGE if large else _MORE) * p.out_channels or uses.get(x, 1) > 1:
         return None
     found = _scaled(x, uses)
     if found is None:

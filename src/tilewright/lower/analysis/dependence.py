@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.arith.encode import Instance
-from tilewright.arith.system import (
-    System,
-    Undecided,
-    minus,
-)
+from tilewright.arith.system import System, Undecided, minus
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import For, ForKind, Sync
@@ -139,6 +135,24 @@ class Dependences:
                     found = self.conflict(early, late, order, "cluster")
                     if found is not None:
                         yield found
+
+    def with_producer(self) -> Iterator[Conflict]:
+        """Conflicts of what a producer fills with what any thread did there before, unless all
+        arrived in between on a barrier that frees the memory: it comes to no other one.
+
+        What threads do there later waits for the copy, as without a producer, and that waits for
+        its own ones, in the order of the program.
+        """
+        kernel = self.kernel
+        for a, b in self.pairs if kernel.func.producer else ():
+            if a.buffer.scope != "shared" or a.collective == b.collective:
+                continue
+            barriers = Barriers(kernel, freed=freed_between(kernel, a, b), cluster=True)
+            for order, forward in barriers.orders(a.node, b.node):
+                early, late = (a, b) if forward else (b, a)
+                found = self.conflict(early, late, order, "producer") if late.collective else None
+                if found is not None:
+                    yield found
 
     def between_blocks(self) -> Iterator[Conflict]:
         """Conflicts between blocks of the grid."""

@@ -17,8 +17,11 @@ from tilewright.lower.analysis.domain import ends
 
 #: Who runs two conflicting accesses: threads of a block, of a warp, or of different warps; those
 #: along x that share memory of scope "warp"; blocks of a grid, or of a cluster, with any of their
-#: threads; iterations of a PARALLEL loop.
-Runners: TypeAlias = Literal["threads", "warp", "warps", "row", "blocks", "cluster", "iterations"]
+#: threads; iterations of a PARALLEL loop; a thread and the producer that copies boxes in place of
+#: one, maybe the same.
+Runners: TypeAlias = Literal[
+    "threads", "warp", "warps", "row", "blocks", "cluster", "iterations", "producer"
+]
 
 
 def fresh(kernel: Kernel, runners: Runners) -> tuple[LaunchAxis, ...]:
@@ -64,7 +67,7 @@ def differ(
     symmetric: bool = False,
 ) -> None:
     """Let the runners be two and not one; if ``symmetric``, the second is the later in number."""
-    if runners == "iterations":
+    if runners in ("iterations", "producer"):
         return
     if runners == "cluster":
         _clusters(kernel, system, one, two)

@@ -67,8 +67,9 @@ def insert_barriers(func: Func) -> Func:
         kernel = collect(func)
         if all(access.buffer.scope in ("local", "fragment") for access in kernel.accesses):
             return func
-        # In a cluster, barriers that free copies have to be split: others keep the rest apart.
-        choice = _Choice(kernel, split=kernel.cluster > 1)
+        # In a cluster, or for a producer, barriers that free copies have to be split: others keep
+        # the rest apart.
+        choice = _Choice(kernel, kernel.cluster > 1 or func.producer, late=func.producer)
         obstacle = choice.make()
         if obstacle is None:
             before = choice.needed()
@@ -79,8 +80,8 @@ def insert_barriers(func: Func) -> Func:
 class _Choice:
     """The places of the barriers of one kernel: nodes that one stands in front of."""
 
-    def __init__(self, kernel: Kernel, split: bool = False) -> None:
-        self.kernel, self.split = kernel, split
+    def __init__(self, kernel: Kernel, split: bool = False, late: bool = False) -> None:
+        self.kernel, self.split, self.late = kernel, split, late
         self.dependences = Dependences(kernel)
         self.chosen: list[Node] = []
         self.hopeless: set[Conflict] = set()  # no barrier prevents these
@@ -106,12 +107,16 @@ class _Choice:
 
         At each level it stands directly in front of what leads to ``late``: the latest place that
         can separate the two, which also separates the most others. Where threads do not get to
-        any such place together, what divides them comes instead.
+        any such place together, what divides them comes instead. Where it is to be ``late``, it
+        stands as near to ``late`` as it can without being met more often: what comes before it in
+        the background ends meanwhile.
         """
         early, late = conflict.early, conflict.late
-        chosen, obstacle = frozenset(self.chosen), None
+        chosen, obstacle, found = frozenset(self.chosen), None, None
         freed = freed_between(self.kernel, early, late)
         for node in late.node.line[: _meeting(early.node, late.node) + 1]:
+            if found is not None and isinstance(node.ancestors[-1].stmt, (For, If, Instr)):
+                break
             if node in chosen:
                 continue
             split = early.buffer if self.split else None
@@ -123,10 +128,12 @@ class _Choice:
             ):
                 continue
             divider = next((x for x in node.ancestors if self._divides(x)), None)
-            if divider is None:
+            if divider is None and not self.late:
                 return node, None
+            if divider is None:
+                found = node
             obstacle = obstacle or divider
-        return None, obstacle
+        return (found, None) if found is not None else (None, obstacle)
 
     def _divides(self, node: Node) -> bool:
         """Whether only some threads get below ``node``, or no barrier may stand there."""

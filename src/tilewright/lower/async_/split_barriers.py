@@ -14,14 +14,18 @@ barrier stands (:mod:`~tilewright.lower.async_.insert_barriers`).
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import Stmt, Sync
+from tilewright.ir.stmt import Instr, Stmt, Store, Sync
 from tilewright.ir.visit import Rewriter, Steps, loads, statements, stores
 from tilewright.lower.analysis.around_barriers import Accesses, around_barriers
+from tilewright.lower.async_.producer_warps import check_producer
+from tilewright.target.queues import LATE_TILES
 
 #: Threads of a warp, which arrive together.
 WARP = 32
@@ -29,12 +33,15 @@ WARP = 32
 
 def split_barriers(func: Func) -> Func:
     """``func`` with those barriers marked; it stands after barriers were inserted."""
-    frees = {s for s in statements(func.body) if isinstance(s, Sync) and s.frees}
-    if not frees or not block_threads(func) or _exchanges(func.body):
-        return func
-    before, behind = around_barriers(func.body, frees)
-    alone = {s for s in frees if not _kept_apart(before[s], behind[s], s.frees)}
-    return replace(func, body=_Split(alone).stmt(func.body))
+    late = _late(func.body)
+    syncs = (s for s in statements(func.body) if isinstance(s, Sync))
+    frees = {s for s in syncs if s.frees and not late & set(s.frees)}
+    if frees and block_threads(func) and not _exchanges(func.body):
+        before, behind = around_barriers(func.body, frees)
+        alone = {s for s in frees if not _kept_apart(before[s], behind[s], s.frees, late)}
+        func = replace(func, body=_Split(alone).stmt(func.body))
+    check_producer(func)
+    return func
 
 
 def block_threads(func: Func) -> int | None:
@@ -52,10 +59,28 @@ def _exchanges(body: Stmt) -> bool:
     return any(load.buffer in written for load in loads(body))
 
 
-def _kept_apart(before: Accesses, behind: Accesses, copies: Collection[object]) -> bool:
-    """Whether a barrier orders accesses to anything but ``copies``."""
+def _late(body: Stmt) -> set[Buffer]:
+    """What nothing but loads on the queue for late ones fills, whose ends all threads wait for
+    before they read it."""
+    filled, found = Counter[Buffer](), Counter[Buffer]()
+    for s in statements(body):
+        if isinstance(s, Instr) and s.instruction.queue == LATE_TILES:
+            filled.update(store.buffer for store in stores(s))
+        elif isinstance(s, Store):
+            found[s.buffer] += 1
+    return {buffer for buffer, count in filled.items() if found[buffer] == count}
+
+
+def _kept_apart(
+    before: Accesses, behind: Accesses, copies: Collection[object], late: Collection[object]
+) -> bool:
+    """Whether a barrier orders accesses to anything but ``copies``, and ``late`` loads that are
+    read behind it."""
     return any(
-        buffer is other and (written or again) and buffer not in copies
+        buffer is other
+        and (written or again)
+        and buffer not in copies
+        and (again or buffer not in late)
         for buffer, written in before
         for other, again in behind
     )

@@ -32,7 +32,7 @@ from tilewright.arith.conditions import conjuncts
 from tilewright.ir.expr import Expr, IfThenElse, Load, Select
 from tilewright.ir.ops import const, is_const, logical_and
 from tilewright.ir.stmt import Access, For, If, Instr, Remark, Stmt, Store
-from tilewright.target.boxes import box_of, inside, limits, start_problem
+from tilewright.target.boxes import Box, box_of, inside, limits, start_problem
 from tilewright.target.instruction import Instruction
 from tilewright.target.matching import match_instruction
 from tilewright.target.windows import window_of
@@ -50,7 +50,8 @@ def match_box(nest: Stmt, instruction: Instruction, analyzer: Analyzer) -> Instr
     if isinstance(found, str):
         return found
     assert isinstance(store.value, Load)
-    problem = _refused(loops, conditions, Access(store.value.buffer, store.value.indices), analyzer)
+    boxed: Store | Load = store.value if instruction.boxed else store
+    problem = _refused(loops, conditions, Access(boxed.buffer, boxed.indices), analyzer)
     return problem or _boxed(found, analyzer)
 
 
@@ -118,35 +119,40 @@ def _proves(analyzer: Analyzer, condition: Expr, known: list[Expr]) -> bool:
 
 
 def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
-    """The instruction with zeros where the box is outside of the tensor."""
+    """The instruction with zeros where the box is outside of the tensor, or without what is."""
     declared: Instruction = found.instruction
+    assert declared.boxed is not None
     target, source = found.operands
-    problem = limits(source.buffer)
+    tensor, name = found.operands[declared.boxed], declared.operands[declared.boxed].name
+    problem = limits(tensor.buffer)
     if problem:
         return problem
     extents = [axis.extent for axis in declared.axes]
-    box: object = None
+    box: Box | str | None = None
     if declared.windows:
         window = window_of(source, found.axes, extents, analyzer)
         if isinstance(window, str):
-            return f"operand {declared.operands[1].name} is of no windows: {window}"
+            return f"operand {name} is of no windows: {window}"
         found = replace(found, operands=(target, replace(source, window=window)))
     else:
-        box = box_of(source, found.axes, extents, analyzer)
+        box = box_of(tensor, found.axes, extents, analyzer)
     if isinstance(box, str):
-        return f"operand {declared.operands[1].name} is no box of {source.buffer.name}: {box}"
-    problem = start_problem(source, found.axes[-1], analyzer)
+        return f"operand {name} is no box of {tensor.buffer.name}: {box}"
+    problem = start_problem(tensor, found.axes, box, analyzer)
     if problem:
         return problem
     with analyzer.scope():
         for axis, extent in zip(found.axes, extents, strict=True):
             analyzer.bind(axis, 0, const(extent))
-        bounds = inside(source, source.buffer.shape)
+        bounds = inside(tensor, tensor.buffer.shape)
         unknown = logical_and(*(b for b in bounds if not analyzer.prove(b)))
     value: Expr = Load(source.buffer, source.indices, None)
-    if not is_const(unknown, 1):
+    whole = is_const(unknown, 1)
+    if not whole and tensor is source:
         value = IfThenElse(unknown, value, const(0, source.buffer.dtype))
     body: Stmt = Store(target.buffer, target.indices, value)
+    if not whole and tensor is target:
+        body = If(unknown, body)
     innermost = found.body
     loops: list[For] = []
     while isinstance(innermost, For):

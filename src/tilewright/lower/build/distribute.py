@@ -43,29 +43,14 @@ their places, so that all later passes see threads and their loops as in any oth
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
-from tilewright.ir.buffer import Buffer
-from tilewright.ir.distribution import Distribution, runs_of
+from tilewright.ir.distribution import runs_of
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import (
-    Add,
-    Binary,
-    Call,
-    Expr,
-    FloorDiv,
-    FloorMod,
-    IntImm,
-    Load,
-    Max,
-    Min,
-    Mul,
-    Var,
-    load,
-)
+from tilewright.ir.expr import Add, Binary, Call, Expr, IntImm, Max, Min, Mul, Var, load
 from tilewright.ir.func import Func
 from tilewright.ir.ops import (
     add,
@@ -79,15 +64,8 @@ from tilewright.ir.ops import (
     mul,
 )
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Instr, Let, Produce, Stmt, Store, let
-from tilewright.ir.visit import (
-    Steps,
-    allocated,
-    children,
-    distinct,
-    statements,
-    substitute,
-    uses,
-)
+from tilewright.ir.visit import Steps, allocated, children, distinct, statements, substitute, uses
+from tilewright.lower.build.fragment_uses import Unfused, Use, loads_of, uses_of
 from tilewright.lower.context import InContext, analyzer_of
 
 #: How a reduction combines two numbers, by what it writes.
@@ -108,36 +86,7 @@ def distribute(func: Func) -> Func:
         isinstance(s, Allocate) and s.buffer.scope == "fragment" for s in statements(func.body)
     ):
         return func
-    return replace(func, body=_Distribute(func).stmt(_Unfused(func).stmt(func.body)))
-
-
-class _Unfused(InContext):
-    """Indices of fragments in which quotients and remainders of a fused axis meet again."""
-
-    def __init__(self, func: Func) -> None:
-        super().__init__(analyzer_of(func))
-
-    def steps(self, s: Stmt) -> Steps:
-        if isinstance(s, Instr):
-            return s
-        made = yield from super().steps(s)
-        if isinstance(made, Store) and made.buffer.scope == "fragment":
-            return replace(made, indices=self.unfused(made.indices))
-        return made
-
-    def expr(self, e: Expr) -> Expr:
-        made = super().expr(e)
-        if isinstance(made, Load) and made.buffer.scope == "fragment":
-            return load(made.buffer, self.unfused(made.indices))
-        return made
-
-    def unfused(self, indices: tuple[Expr, ...]) -> tuple[Expr, ...]:
-        return tuple(
-            self.analyzer.simplify(i)
-            if any(isinstance(x, (FloorDiv, FloorMod)) for x in distinct(i))
-            else i
-            for i in indices
-        )
+    return replace(func, body=_Distribute(func).stmt(Unfused(func).stmt(func.body)))
 
 
 def check_groups(func: Func) -> Func:
@@ -157,27 +106,14 @@ def check_groups(func: Func) -> Func:
     return func
 
 
-@dataclass(frozen=True)
-class _Use:
-    """An access to a fragment."""
-
-    buffer: Buffer
-    indices: tuple[Expr, ...]
-
-    @property
-    def held(self) -> Distribution:
-        assert self.buffer.distribution is not None
-        return self.buffer.distribution
-
-
 class _Distribute(InContext):
     def __init__(self, func: Func) -> None:
         super().__init__(analyzer_of(func))
         self.ranges = Analyzer()  # of the threads and the loops that divide a nest: who holds what
         self.stage = ""
         self.lane: Var | None = None  # of the nest that is being divided
-        self.uses: tuple[_Use, ...] = ()
-        self.named: dict[Var, tuple[_Use, ...]] = {}  # by the variables that stand for values
+        self.uses: tuple[Use, ...] = ()
+        self.named: dict[Var, tuple[Use, ...]] = {}  # by the variables that stand for values
         self.alike = set[Var]()  # those that are the same for all holders of a row, say
 
     def steps(self, s: Stmt) -> Steps:
@@ -190,13 +126,13 @@ class _Distribute(InContext):
             case Instr():
                 return s
             case For() if self.lane is None:
-                found = tuple(_uses(s.body))
+                found = tuple(uses_of(s.body))
                 if any(None is not bit for use in found for bit in self.bits(s, use)):
                     return (yield self.divided(s, found))
                 return (yield self.kept(s))
             case For():
                 return (yield self.loop(s))
-            case Store() if self.lane is None and (found := tuple(_uses(s))):
+            case Store() if self.lane is None and (found := tuple(uses_of(s))):
                 raise self.error(f"one element of fragment {found[0].buffer.name!r} is used alone")
             case Let(var, value, _) if self.lane is not None:
                 self.named[var] = () if var in self.alike else self.used(value)
@@ -207,17 +143,17 @@ class _Distribute(InContext):
                 return made if is_const(holders, 1) else If(holders, made)
         return (yield from super().steps(s))
 
-    def used(self, s: Stmt | Expr) -> tuple[_Use, ...]:
+    def used(self, s: Stmt | Expr) -> tuple[Use, ...]:
         """The accesses to fragments of a value or a statement, also by variables that stand for
         what has some."""
-        found = [*(_loads(s) if isinstance(s, Expr) else _uses(s))]
+        found = [*(loads_of(s) if isinstance(s, Expr) else uses_of(s))]
         for e in [s] if isinstance(s, Expr) else [x for x in children(s) if isinstance(x, Expr)]:
             for x in distinct(e):
                 if isinstance(x, Var):
                     found += self.named.get(x, ())
         return tuple(found)
 
-    def divided(self, nest: For, found: tuple[_Use, ...]) -> Steps:
+    def divided(self, nest: For, found: tuple[Use, ...]) -> Steps:
         """A nest whose loops choose threads, in a loop over these."""
         groups = {use.held.lanes for use in found}
         if len(groups) > 1:
@@ -378,7 +314,7 @@ class _Distribute(InContext):
                 found, name = bits, use.buffer.name
         return found
 
-    def bits(self, s: For, use: _Use) -> list[int | None]:
+    def bits(self, s: For, use: Use) -> list[int | None]:
         """Where the bits of a loop's variable go in one access, up to the last that counts."""
         found: list[int | None] = []
         for index, own in zip(use.indices, use.held.bits, strict=True):
@@ -450,22 +386,3 @@ class _Distribute(InContext):
 
 def _bit(e: Expr, number: int) -> Expr:
     return floormod(floordiv(e, const(1 << number)), const(2))
-
-
-def _uses(s: Stmt) -> Iterator[_Use]:
-    """The accesses to fragments outside of instructions."""
-    if isinstance(s, Instr):
-        return
-    if isinstance(s, Store) and s.buffer.scope == "fragment":
-        yield _Use(s.buffer, s.indices)
-    for child in children(s):
-        if isinstance(child, Stmt):
-            yield from _uses(child)
-        elif isinstance(child, Expr):
-            yield from _loads(child)
-
-
-def _loads(e: Expr) -> Iterator[_Use]:
-    for x in distinct(e):
-        if isinstance(x, Load) and x.buffer.scope == "fragment":
-            yield _Use(x.buffer, x.indices)

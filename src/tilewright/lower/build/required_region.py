@@ -30,7 +30,7 @@ from tilewright.ir.ops import (
     sub,
 )
 from tilewright.ir.visit import exprs, substitute, uses
-from tilewright.lower.build.attached import attach_place, thread_rank
+from tilewright.lower.build.attached import attach_place, enclosing_loops, thread_rank
 from tilewright.schedule.relations import Fuse, Single, Skew, consumed, made, pass_values
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
@@ -285,9 +285,15 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
     inside: dict[Var, Expr] = {}
     current, last = consumer, len(consumer.leaf_iter_vars)
     domain = part
+    scope = bounds.scopes[stage]
+    around = {bounds.domains[p].variables[leaf] for p, leaf in enclosing_loops(stage, at)}
     while current is not at.stage:
         for leaf in _own_loops(current, 0, last):
-            inside[domain.variables[leaf]] = domain.extents[leaf]
+            var, mark = domain.variables[leaf], current.marks.get(leaf)
+            thread = None if mark is None else mark.thread
+            # What a thread alone has, it alone reads, in loops over the same threads as one around.
+            if thread is None or var not in around or shares(scope, thread.tag):
+                inside[var] = domain.extents[leaf]
         up = current.attachment
         if up.kind != "at" or up.stage is None or up.axis is None:
             raise stage.contradiction(
@@ -312,7 +318,6 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
         )
     for leaf in _own_loops(current, place + 1, last):
         inside[domain.variables[leaf]] = domain.extents[leaf]
-    scope = bounds.scopes[stage]
     for parent, leaf in bounds.nesting.threads(stage):
         thread = parent.marks[leaf].thread
         if thread is not None and shares(scope, thread.tag):

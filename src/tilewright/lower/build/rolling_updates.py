@@ -20,10 +20,11 @@ from typing import TYPE_CHECKING
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import Load
+from tilewright.ir.expr import Expr, Load, Reduce
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast, is_const, mul
-from tilewright.ir.stmt import Allocate, Stmt, seq
+from tilewright.ir.stmt import Allocate, If, Stmt, seq
+from tilewright.ir.visit import free_vars, uses
 from tilewright.schedule.attach import depends
 from tilewright.schedule.rolling_update import exponent_of
 from tilewright.schedule.stage import Stage
@@ -91,7 +92,52 @@ def updated(nests: Nests, parent: Stage, stage: Stage, update: Stmt, body: Stmt)
             scaled.append(total.set_results(value))
         else:
             scaled.append(total.every_element(summed.buffer, value))
-    return Allocate(before, seq(keep, update, turn, *scaled, body))
+    made = seq(keep, update, turn, *scaled, body)
+    some = _where_any(nests, parent, stage.attachment.axis)
+    return Allocate(before, made if some is None else If(some, made))
+
+
+def _where_any(nests: Nests, parent: Stage, at: IterVar | None) -> Expr | None:
+    """Where an iteration of a loop of ``parent`` adds anything, if that is the same for all of it
+    and for all that is reduced along: elsewhere nothing is rescaled, either."""
+    assert at is not None
+    nest = nests.stages[parent]
+    inner = {nest.domain.variables[x] for x in parent.leaf_iter_vars}
+    outside = parent.leaf_iter_vars[: parent.leaf_iter_vars.index(at) + 1]
+    inner -= {nest.domain.variables[x] for x in outside}
+    some = nest.condition()
+    if some is None or is_const(some) or uses(some, inner):
+        return None
+    for x in nests.attached[parent, at]:
+        if x in nests.warm:  # what it keeps of an iteration is used in others
+            return None
+        if x.rolls_along is not None and not _reduces(nests, x, some):
+            return None
+    return some
+
+
+def _reduces(nests: Nests, stage: Stage, some: Expr) -> bool:
+    """Whether a stage, or one in which parts of its reduction are made, reduces where that holds,
+    and nothing elsewhere."""
+    nest = nests.stages.get(stage)
+    if nest is None or not isinstance(nest.body[0], Reduce):
+        return False
+    if _same(nest.condition(), some):
+        return True
+    first, inputs = nest.body[0], stage.op.inputs
+    part = nests.schedule.stage_of(inputs[0].buffer) if len(inputs) == 1 else None
+    if part not in nests.stages or not all(isinstance(e, Load) for e in first.source):
+        return False
+    other = nests.stages[part].body[0]
+    same = isinstance(other, Reduce) and other.reducer is first.reducer
+    return same and _reduces(nests, part, some)
+
+
+def _same(e: Expr | None, other: Expr) -> bool:
+    """Whether two conditions are the same expression of the same variables."""
+    if e is None or str(e) != str(other):
+        return False
+    return set(map(id, free_vars(e))) == set(map(id, free_vars(other)))
 
 
 def _rescaled_beside(beside: list[Stage], stage: Stage) -> list[Stage]:

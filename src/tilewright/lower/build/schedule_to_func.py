@@ -189,7 +189,8 @@ class Nests:
             body = For(thread.var, const(0), thread.dom.extent, ForKind.THREAD, body, thread.tag)
         if stage.pipelined:
             filled = self.parts[op.outputs[0].buffer][0]
-            body = FillAhead(filled, stage.pipelined, stage.pipelined_over, body)
+            over = stage.pipelined_over
+            body = FillAhead(filled, stage.pipelined, over, body, stage.produced)
         return Produce(stage.name, body)
 
     def inside(self, stage: Stage, leaf: IterVar, body: Stmt) -> Steps:

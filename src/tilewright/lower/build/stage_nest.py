@@ -228,6 +228,15 @@ class StageNest:
         rest = [leaf for leaf in self.leaves[self.first_reduce :] if leaf.kind == "data"]
         return self._data_nest(rest, [b for b, _ in self.outputs], values)
 
+    def condition(self) -> Expr | None:
+        """Where a reduction reduces anything; None of what is no reduction."""
+        first = self.body[0]
+        if not isinstance(first, Reduce) or self.conditions:
+            return None
+        with self._inside(data_only=False):
+            found: Expr = self.analyzer.simplify(first.condition)
+        return found
+
     def begin(self) -> Stmt:
         """Of a reduction that goes along with a loop, what stands before that one."""
         first = self.body[0]

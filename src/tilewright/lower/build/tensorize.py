@@ -105,6 +105,14 @@ class _Tensorize(InContext):
             if isinstance(found, str):
                 raise self.refused(nest, instruction, line, found)
             return found
+        if instruction.boxed == 0:
+            # What holds of all of a box or of none of it is no matter of where the tensor ends.
+            condition, whole = _lifted(_Simplified(self.analyzer).stmt(nest))
+            with self.analyzer.assume(condition):
+                found = match_box(whole, instruction, self.analyzer)
+            if isinstance(found, str):
+                raise self.refused(nest, instruction, line, found)
+            return _under(condition, found)
         if instruction.tensor_map:
             found = match_box(_Simplified(self.analyzer).stmt(nest), instruction, self.analyzer)
             if isinstance(found, Instr):

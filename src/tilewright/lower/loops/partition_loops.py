@@ -24,9 +24,10 @@ for d in range(3):
         B[v + 28] = B[v + 28] + T.if_then_else(d + v < 5, A[d + v + 27], T.float32(0))
 
 A condition on less than an eighth of the work in a loop is not worth copies, say on the store of a
-sum; nor is an interior of less than half of the loop. A reduction loop is divided where that takes
-a branch out of it and either its parts are known or it may be long: what guards its vectors is a
-mask, which is cheaper than a copy of the body.
+sum, unless a schedule asks for it (the pragma "partition"): copies may then leave out what nobody
+reads; nor is an interior of less than half of the loop. A reduction loop is divided where that
+takes a branch out of it and either its parts are known or it may be long: what guards its vectors
+is a mask, which is cheaper than a copy of the body.
 
 A PARALLEL loop stays one loop, with the interior and the rest as the branches of an ``If``: three
 parallel loops would wait for one another. So does, on a CPU, a loop of long iterations whose
@@ -151,7 +152,8 @@ class _Partition(InContext):
             long = most is None or most >= _LONG
             found = run(self.guards(s.body, s.var, (), 1))
             domains: dict[tuple[int, ...], _Domain] = {}
-            worth = steps(s.body, _UNKNOWN) / _SHARE if found else 0
+            asked = s.pragma(Pragma.PARTITION, None)
+            worth = steps(s.body, _UNKNOWN) / _SHARE if found and not asked else 0
             for guard in found:
                 # What guards the vectors of a reduction is a mask, cheaper than copies of the body.
                 if guard.steps < worth or ((reduction or self.gpu) and not guard.branch):

@@ -154,6 +154,8 @@ class _OneWriter:
     def by_first(self, s: Instr, found: _Axes) -> Stmt:
         """What one thread of the block asks for, with its guard: around it stands what all do."""
         own = {v for v, tag in self.axes.items() if tag.startswith("threadIdx")}
+        if s.instruction.boxed == 0:  # others may ask for boxes of their own
+            return self.guard(found & own, s)
         if not own <= found:
             tags = ", ".join(self.axes[v] for v in self.axes if v in own - found)
             name = s.operands[0].buffer.name

@@ -46,13 +46,23 @@ class Request:
 
 
 def split(request: Request) -> list[Request]:
-    """The request as hardware issues it: at most 16 contiguous bytes a thread and request."""
-    lanes = request.byte.shape[1]
+    """The request as hardware issues it: at most 16 contiguous bytes a thread and request.
+
+    Those of one width stand in one, as requests of as many more warps.
+    """
+    threads, lanes = request.byte.shape
     step = max(1, WIDEST // request.size) if request.contiguous else 1
-    return [
-        Request(request.byte[:, k : k + step], request.size, request.warp, request.lane)
-        for k in range(0, lanes, step)
-    ]
+    count, warps = lanes // step, int(request.warp.max()) + 1
+    made = []
+    if count:
+        byte = request.byte[:, : count * step].reshape(threads, count, step).swapaxes(0, 1)
+        warp = request.warp + warps * np.arange(count)[:, None]
+        lane = np.tile(request.lane, count)
+        made = [Request(byte.reshape(-1, step), request.size, warp.ravel(), lane)]
+    if lanes % step:
+        rest = request.byte[:, count * step :]
+        made.append(Request(rest, request.size, request.warp, request.lane))
+    return made
 
 
 def bank_passes(request: Request) -> tuple[Array, int]:
@@ -63,11 +73,9 @@ def bank_passes(request: Request) -> tuple[Array, int]:
     words = request.byte[:, :1] // WORD + np.arange(-(-width // WORD))
     # Words are distinguished within a group: a word that several threads read is fetched once.
     span = int(words.max()) + 1
-    unique = np.unique(group[:, None] * span + words)
-    group, word = np.divmod(unique, span)
-    load = np.bincount(group * BANKS + word % BANKS)
-    load = np.append(load, np.zeros(-len(load) % BANKS, load.dtype)).reshape(-1, BANKS).max(1)
-    passes = load[load > 0]
+    group, word = np.divmod(np.unique(group[:, None] * span + words), span)
+    bank, load = np.unique(group * BANKS + word % BANKS, return_counts=True)
+    passes = np.maximum.reduceat(load, np.flatnonzero(np.diff(bank // BANKS, prepend=-1)))
     return passes, len(passes)
 
 
@@ -75,12 +83,11 @@ def sectors(request: Request) -> tuple[Array, int]:
     """Sectors moved for each warp; and how few would hold what was asked for."""
     warp = request.warp.astype(np.int64)[:, None]
     span = int(request.byte.max()) + 1
-    distinct = np.unique(warp * span + request.byte)
-    owner, byte = np.divmod(distinct, span)
-    asked = np.bincount(owner) * request.size
+    owner, byte = np.divmod(np.unique(warp * span + request.byte), span)
+    _, asked = np.unique(owner, return_counts=True)
     touched = np.unique(owner * (span // SECTOR + 1) + byte // SECTOR) // (span // SECTOR + 1)
-    moved = np.bincount(touched)
-    return moved[moved > 0], int((-(-asked // SECTOR)).sum())
+    _, moved = np.unique(touched, return_counts=True)
+    return moved, int((-(-asked * request.size // SECTOR)).sum())
 
 
 class Cost:

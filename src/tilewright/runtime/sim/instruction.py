@@ -70,23 +70,23 @@ class InstructionView:
         memory = frame.memories[o.place]
         memory.write(frame, o.indices(frame), np.asarray(value)[()], None, self._site, o.what)
 
-    def read_block(self, operand: int, zeros_outside: bool = False) -> Array:
+    def read_block(
+        self, operand: int, zeros_outside: bool = False, inside: int | None = None
+    ) -> Array:
         """All elements of an operand: of shape (groups, its extents along its axes).
 
-        With ``zeros_outside``, those that its memory does not have are zero.
+        With ``zeros_outside``, those that its memory does not have are zero; with ``inside``, no
+        others are read than those that the memory of that operand, of the same axes, has.
         """
         o, leaders = self._operands[operand], self._leaders(0)
         memory = self._memory(operand)
         at = self._block(operand, leaders)
-        keep = None
-        if zeros_outside:
-            shape = (leaders.n, at[0].shape[-1])
-            keep = np.ones(shape, np.bool_)
-            for index, extent in zip(at, memory.form.shape, strict=True):
-                keep &= (index >= 0) & (index < extent)
+        keep = self._inside(memory, at, leaders) if zeros_outside else None
+        if inside is not None:
+            keep = self._inside(self._memory(inside), self._block(inside, leaders), leaders)
         with self._in_order(memory), self._by_a_unit(memory, at, store=False):
             found = Memory.read(memory, leaders, at, keep, self._site, o.what)
-        if keep is None:
+        if not zeros_outside:
             self._use(memory, leaders, at, write=False)
         if (
             memory.races is not None and self.instruction.group > 1
@@ -98,15 +98,26 @@ class InstructionView:
             leaders.n, *self._extents(operand)
         )
 
-    def write_block(self, operand: int, value: Array) -> None:
-        """Store all elements of an operand, in the same shape."""
+    def write_block(self, operand: int, value: Array, none_outside: bool = False) -> None:
+        """Store all elements of an operand, in the same shape; with ``none_outside``, those that
+        its memory has."""
         o, leaders = self._operands[operand], self._leaders(0)
         memory = self._memory(operand)
         at = self._block(operand, leaders)
-        flat = value.reshape(leaders.n, -1)
+        flat, keep = value.reshape(leaders.n, -1), None
+        if none_outside:
+            keep = self._inside(memory, at, leaders)
         with self._in_order(memory), self._by_a_unit(memory, at, store=True):
-            Memory.write(memory, leaders, at, flat, None, self._site, o.what)
-        self._use(memory, leaders, at, write=True)
+            Memory.write(memory, leaders, at, flat, keep, self._site, o.what)
+        if keep is None:
+            self._use(memory, leaders, at, write=True)
+
+    def _inside(self, memory: Memory, at: list[Array], leaders: Frame) -> Array:
+        """Which elements of a block a memory has."""
+        keep = np.ones((leaders.n, at[0].shape[-1]), np.bool_)
+        for index, extent in zip(at, memory.form.shape, strict=True):
+            keep &= (index >= 0) & (index < extent)
+        return keep
 
     def meet(self) -> None:
         """Check that all blocks of a cluster copy the same, the second operand to the first, where

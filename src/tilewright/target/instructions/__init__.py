@@ -24,9 +24,11 @@ from tilewright.target.instructions.dot import (
     dp4a_u8,
     dp4a_u8_s8,
     pairs_bf16,
+    rows_of_bytes,
     turned_bytes,
     turned_words,
     vnni,
+    vnni_lanes,
 )
 from tilewright.target.instructions.ldmatrix import (
     ldmatrix_a_bf16,
@@ -66,6 +68,8 @@ from tilewright.target.instructions.mma_pairs import mma_pairs_bf16, mma_pairs_f
 from tilewright.target.instructions.pair_loads import load_pairs
 from tilewright.target.instructions.tma_load import named as tma_load_named
 from tilewright.target.instructions.tma_load import tma_load
+from tilewright.target.instructions.tma_store import named as tma_store_named
+from tilewright.target.instructions.tma_store import tma_store
 from tilewright.target.instructions.turned_pairs import turned_pairs_bf16
 from tilewright.target.instructions.wgmma import named as wgmma_named
 from tilewright.target.instructions.wgmma import wgmma
@@ -124,18 +128,22 @@ __all__ = [
     "mma_u8",
     "mma_u8_s8",
     "pairs_bf16",
+    "rows_of_bytes",
     "tma_load",
+    "tma_store",
     "turned_bytes",
     "turned_pairs_bf16",
     "turned_words",
     "vnni",
+    "vnni_lanes",
     "wgmma",
 ]
 
 _WGMMA = (
     r"wgmma_m64n(\d+)k(?:8|16|32)_(b?f16|tf32|e4m3|e5m2|s8|u8_s8)((?:_[rki][kj])?)((?:_s\d+_\d+)?)"
 )
-_TMA_LOAD = r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)((?:_c\d)?)"
+_TMA_STORE = r"tma_store_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)"
+_TMA_LOAD = r"tma_load_([a-z0-9]+)_([\dx]+)((?:_s\d+)?)(_w|)((?:_c\d)?)(_late|)"
 
 
 def instruction_named(name: str) -> Instruction | None:
@@ -156,6 +164,8 @@ def instruction_named(name: str) -> Instruction | None:
         if sized := re.fullmatch(r"load_pairs_(b?float16)_(\d+)x(\d+)x(\d+)_(\d+)_(\d)", name):
             *rows, places, pairs = map(int, sized.groups()[1:])
             return load_pairs(rows, places, pairs, sized[1])
+        if sized := re.fullmatch(_TMA_STORE, name):
+            return tma_store_named(*sized.groups())
         if sized := re.fullmatch(_TMA_LOAD, name):
             return tma_load_named(*sized.groups())
     return INSTRUCTIONS.get(name)

@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._llvm import (
-    address,
-    intrinsic,
-    named_type,
-    read,
-    splat,
-    write,
-)
+from tilewright.target.instructions._llvm import address, intrinsic, named_type, read, splat, write
 
 
 def _dp4a(name: str, byte: str, accumulator: str, word: str, other: str = "") -> Instruction:
@@ -116,6 +109,68 @@ vnni = decl_instruction(
     body=lambda c, a, b: c + a.astype("int32") * b.astype("int32"),
     llvm=_vnni_llvm,
     features=("avx512f", "avx512vnni"),
+)
+
+
+def _vnni_lanes_llvm(builder: Any, pointers: Sequence[Any], _: Sequence[Sequence[Any]]) -> None:
+    from llvmlite import ir
+
+    words, octets = ir.VectorType(ir.IntType(32), 16), ir.VectorType(ir.IntType(8), 64)
+    c, a, b = pointers
+    total = read(builder, c, words, 4)
+    left, right = read(builder, a, octets, 1), read(builder, b, octets, 1)
+    name = "llvm.x86.avx512.vpdpbusd.512"
+    write(builder, intrinsic(builder, name, words, [total, left, right]), c, 4)
+
+
+#: ``C[i] += sum(A[i, k] * B[i, k] for k in range(4))`` for 16 i: the same with words of its own for
+#: each i.
+vnni_lanes = decl_instruction(
+    "avx512_vnni_lanes",
+    axes=(Axis("i", 16), Axis("k", 4, reduce=True)),
+    operands=(
+        Argument("C", ("i",), "int32", strides=(1,)),
+        Argument("A", ("i", "k"), "uint8", strides=(4, 1)),
+        Argument("B", ("i", "k"), "int8", strides=(4, 1)),
+    ),
+    body=lambda c, a, b: c + a.astype("int32") * b.astype("int32"),
+    llvm=_vnni_lanes_llvm,
+    features=("avx512f", "avx512vnni"),
+)
+
+
+def _rows_of_bytes_llvm(
+    builder: Any, pointers: Sequence[Any], strides: Sequence[Sequence[Any]]
+) -> None:
+    from llvmlite import ir
+
+    octet, i32 = ir.IntType(8), ir.IntType(32)
+    t, m = pointers
+    rows = [
+        read(builder, address(builder, m, octet, (strides[1][1], k)), ir.VectorType(octet, 16), 1)
+        for k in range(4)
+    ]
+
+    def joined(first: Any, second: Any, turns: Sequence[int]) -> Any:
+        mask = ir.Constant(ir.VectorType(i32, len(turns)), list(turns))
+        return builder.shuffle_vector(first, second, mask)
+
+    halves = [joined(rows[k], rows[k + 1], range(32)) for k in (0, 2)]
+    turns = [16 * (j % 4) + j // 4 for j in range(64)]
+    write(builder, joined(halves[0], halves[1], turns), t, 1)
+
+
+#: ``T[i, k] = M[k, i]`` for 16 i and 4 k of uint8: words of four rows, as :data:`vnni_lanes` reads
+#: them.
+rows_of_bytes = decl_instruction(
+    "rows_of_bytes",
+    axes=(Axis("i", 16), Axis("k", 4)),
+    operands=(
+        Argument("T", ("i", "k"), "uint8", strides=(4, 1)),
+        Argument("M", ("k", "i"), "uint8", strides=(None, 1)),
+    ),
+    body=lambda _, value: value,
+    llvm=_rows_of_bytes_llvm,
 )
 
 

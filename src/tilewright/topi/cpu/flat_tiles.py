@@ -25,6 +25,9 @@ _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
 #: Filters that are read at once, one number of each: more of them, a multiple of some kilobytes
 #: apart, put one another out of a first-level cache of as many ways.
 _FILTERS = 8
+#: Lines of the first-level cache whose addresses are a multiple of these bytes apart, and how much
+#: longer products take of a tile with more pixels in the same place.
+_WAYS, _PLACES, _CROWDED = 8, 4096, 1.3
 #: Bytes of the first-level cache that numbers of the filter keep, and times of a product in which a
 #: vector of them comes from the second otherwise, if of 64 bytes.
 _FIRST, _FROM_SECOND = 2**15, 4.6
@@ -32,7 +35,8 @@ _FIRST, _FROM_SECOND = 2**15, 4.6
 _SEEN = 0.3
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
-#: How much longer sums of whole tiles take with each doubling of what a task keeps, and at most.
+#: How much longer sums of whole tiles take with each doubling of what a task keeps, and at most
+#: within twice a second-level cache.
 _FARTHER, _FARTHEST = 0.04, 0.15
 #: The time of a pixel's results of a tile that go to memory, whatever vectors they are.
 WRITTEN = 30.0
@@ -84,9 +88,10 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
             continue
         if p.groups > 1 and per % step:  # a tile is of one group
             continue
-        if step % phases:  # and of all phases
-            continue
-        for band, parts in product(bands, (1, 2, 4)):
+        by_phase = windows.by_phase(bool(across))
+        if (per // phases if by_phase else step) % (step if by_phase else phases):
+            continue  # and of one phase, or of all
+        for band, parts in product(bands, (1,) if by_phase else (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
             pixels = band * _row(windows, tile)
             if is_whole(windows, across) and pixels <= _FEW * rows and _filter(windows) > _SECOND:
@@ -148,15 +153,22 @@ def _row(w: FlatWindows, t: FlatTile) -> int:
 
 def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     p, (per, own) = w.problem, w.filters
-    extents, taps = w.extents(bool(t.across)), math.prod(w.kernel)
+    extents, taps = w.extents(bool(t.across)), float(math.prod(w.kernel))
+    if w.by_phase(bool(t.across)):  # the taps that a phase has, in the mean
+        taps = math.prod(p.kernel) / math.prod(w.phases)
     bands, each = -(-w.result[0] // t.band), math.prod(extents[1:])
     tasks = p.batch * bands * p.groups * t.parts
-    pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
+    seen = t.band
+    if w.by_phase(bool(t.across)) and p.padding[0] % w.phases[0]:
+        seen = min(seen + 1, w.result[0])  # phases begin in different rows
+    pixels, single = seen * _row(w, t), t.rows if t.across else t.vectors * t.lanes
     across = -(-per // t.channels) / t.parts
     whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
     step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
     if whole and pixels % single:  # a tile of fewer
         count, rest = count - 1, _step(t, pixels % single)
+    if whole and not copies and t.rows > _WAYS * _apart(p):
+        step *= _CROWDED
     if t.across and own * taps * t.channels * 4 > _FIRST:  # all of it for each tile
         step = max(step, _FROM_SECOND * t.vectors * t.lanes / 16)
         step += _SEEN * t.vectors * whole
@@ -179,13 +191,19 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
         # Some channels at a time are written, of pixels a whole image apart, or read as they lie.
         tensors = 0 if copies else 1 + sum(step.name == "residual" for step in p.epilogue)
         kept = 4 * (held + tensors * written * p.groups * per)
-        doublings = math.log2(kept / (_SECOND if copies else _FIRST))
+        doublings = math.log2(kept / (_SECOND / 2 if copies else _FIRST))
         worse = min(max(0.0, _FARTHER * doublings), _FARTHEST)
+        worse += _FARTHER * max(0.0, math.log2(kept / (2 * _SECOND)))
     else:
         worse = 0.1 * (4 * held > _KEPT)
     cost = sums * (1 + worse) + copied + stored + 500
     rounds = -(-tasks // threads) + (_WAITS if threads > 1 else 0.0)
     return float(rounds * cost + packed / threads)
+
+
+def _apart(p: Convolution) -> int:
+    """How many places of a cache neighbouring pixels of an image as it lies are in."""
+    return _PLACES // math.gcd(_PLACES, 4 * p.channels * p.stride[-1])
 
 
 def _step(t: FlatTile, rows: int) -> float:

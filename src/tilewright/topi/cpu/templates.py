@@ -15,6 +15,9 @@ from tilewright.topi.cpu.depthwise_wgrad import (
     schedule_wgrad_channels,
     schedule_wgrad_lines,
 )
+from tilewright.topi.cpu.depthwise_words import WordTile, schedule_words
+from tilewright.topi.cpu.word_tiles import suits as suits_words
+from tilewright.topi.cpu.word_tiles import word_tiles
 from tilewright.topi.template import Template
 
 #: Any type of sums.
@@ -28,6 +31,9 @@ CPU = (
     Template("cpu.tiles", AmxTile, schedule_amx, ("forward", "dgrad"), False, False,
              amx_tiles, where=suits_amx, features=("avx512f", "amx-tile", "amx-bf16"),
              declares=declare_amx),
+    Template("cpu.words", WordTile, schedule_words, ("forward",), True, False, word_tiles,
+             where=suits_words, features=("avx512f", "avx512vnni"), form="unsigned dots",
+             types=("int",)),
     Template("cpu.fir_lines", FirTile, schedule_fir, ("forward", "dgrad"), False, False,
              cpu.fir_tiles, where=cpu.suits_fir, declares=declare_fir),
     Template("cpu.fir_channels", FirTile, schedule_fir, ("forward", "dgrad"), True, False,

@@ -100,18 +100,27 @@ def attention_group_tiles(p: Attention, target: Target) -> list[AttentionGroupTi
     found = []
     for groups, step in product(range(1, 5), (*whole, *_GROUP_STEPS)):
         steps, most = -(-p.keys // step), REGISTERS // (32 * 4 * groups)
+        rows = GROUP_ROWS * groups
         stages = min(steps, 3)
-        shared = 2 * (stages * step * (depth + width) + GROUP_ROWS * groups * depth)
+        shared = 2 * (stages * step * (depth + width) + rows * depth)
         held = 28 + width // 2 + (step // 2 if steps == 1 else step * 3 // 4)
         if shared > H200.block_shared - RESERVED or held - _SPARED > most:
             continue
-        blocks = p.batch * p.heads * -(-p.rows // (GROUP_ROWS * groups))
+        blocks = p.batch * p.heads * -(-p.rows // rows)
         resident = min(
             H200.shared // (shared + RESERVED), REGISTERS // (128 * groups * min(held, most))
         )
         resident = min(max(1, resident), -(-blocks // H200.sms))
         rounds = -(-blocks // (H200.sms * resident))
-        work = groups * steps * (step + _STEP)
+        # Blocks that all begin at once wait for the one with most steps.
+        taken = _taken(p, rows, step) if p.causal and rounds > 1 else steps
+        work = groups * taken * (step + _STEP)
         cost = rounds * resident * work * (1 + _LATE / (4 * groups * resident))
         found.append((cost, AttentionGroupTile(groups, step, stages)))
     return [tile for _, tile in sorted(found, key=lambda x: x[0])]
+
+
+def _taken(p: Attention, rows: int, step: int) -> float:
+    """Steps that a block takes in the mean where rows attend to keys up to their own alone."""
+    steps, ends = -(-p.keys // step), range(rows, p.rows + rows, rows)
+    return sum(min(steps, -(-end // step)) for end in ends) / len(ends)

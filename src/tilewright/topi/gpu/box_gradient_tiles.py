@@ -7,23 +7,26 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from itertools import product
 
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
-    CHANNELS,
-    GROUPS,
-    MOST,
     STAGES,
+    SUMS_OF_PIXELS,
+    best_of,
     clusters,
     convolution_of,
     resident_blocks,
     suited,
     time_of,
 )
+from tilewright.topi.gpu.box_shapes import GROUPS
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.box_windows import LINE, PIXELS, of_row, pixels
@@ -34,6 +37,8 @@ from tilewright.topi.problem import Problem
 #: Where pixels are summed in parts, in microseconds: the launch that adds them, a part, and of what
 #: is moved what memory moves.
 _SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
+#: Channels of a tile; and how much of the time is left where a producer copies boxes.
+_CHANNELS, _PRODUCED = (256, 192, 128, 64), 0.97
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 
@@ -44,34 +49,28 @@ def suits_gradient(problem: Problem) -> bool:
     return p is not None and p.pass_ == "wgrad"
 
 
+def suits_whole_gradient(problem: Problem) -> bool:
+    """Whether a block may have a row of taps, or several."""
+    return suits_gradient(problem) and bool(gradients(problem, whole=True))
+
+
 def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
-    found = _gradient_tiles(problem)
-    return sorted(found, key=lambda tile: found[tile])[:MOST]
-
-
-def best_gradient(problem: Problem) -> float:
-    """Microseconds that the best tile, also of whole boxes, is predicted to take."""
-    found = (_gradient_tiles(problem, whole=whole) for whole in (False, True))
-    return min((cost for tiles in found for cost in tiles.values()), default=math.inf)
+    return best_of(gradients(problem))
 
 
 def whole_gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """The same, of whole boxes."""
-    found = _gradient_tiles(problem, whole=True)
-    return sorted(found, key=lambda tile: found[tile])[:MOST]
+    return best_of(gradients(problem, whole=True))
 
 
-def suits_whole_gradient(problem: Problem) -> bool:
-    """Whether blocks that have a row of taps, or several, are predicted to be faster."""
-    if not suits_gradient(problem):
-        return False
-    found, plain = (_gradient_tiles(problem, whole=whole) for whole in (True, False))
-    return bool(found) and min(found.values()) < min(plain.values(), default=math.inf)
+def gradient_price(*, whole: bool = False) -> Callable[[Problem, BoxGradientTile, Target], float]:
+    """What tiles of a problem are predicted to take, in microseconds."""
+    return lambda problem, tile, target: gradients(problem, whole=whole)[tile]
 
 
 @functools.lru_cache(maxsize=64)
-def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile, float]:
+def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile, float]:
     """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
@@ -84,15 +83,18 @@ def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradien
     extents, box = (p.batch, *p.out_image), pixels(p, LINE if whole else 1)
     steps = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
     taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
+    crossed = (crossing(2 * p.out_channels, 2 * ROW) + crossing(2 * p.channels, 2 * ROW)) / 2
     alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
         if p.groups > 1 and p.multiplier % filters:
             continue
         tiles = taps // (high * wide) * -(-p.out_channels // filters) * -(-own // channels)
-        seen = math.prod(reach(p, box)) if whole else PIXELS
+        seen = math.prod(reach(p, box, high)) if whole else PIXELS
         of_dy, of_x = 2 * -(-filters // ROW) * ROW * PIXELS, 2 * channels * seen
         shared = [(1, 1)] if whole else list(clusters(-(-own // channels), -(-alike // filters)))
-        for stages in STAGES:
+        most = None if whole else most_stages(filters, channels, of_dy + of_x)
+        alone = [(most, 1)] if most else []
+        for stages, producer in [*((n, 0) for n in STAGES), *alone]:
             memory = stages * (of_dy + of_x) + BARRIERS
             resident = resident_blocks(problem, filters * high, channels * wide, memory)
             if not resident:
@@ -105,12 +107,15 @@ def _gradient_tiles(problem: Problem, *, whole: bool = False) -> dict[BoxGradien
                     cost = time_of(
                         problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
+                        crossing=crossed, rates=SUMS_OF_PIXELS,
                     )  # fmt: skip
+                    cost *= _PRODUCED if producer else 1
                     if splits > 1:
                         cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
                     tile = BoxGradientTile(
-                        filters, channels, stages, splits, dy_to, x_to, high if whole else 0
-                    )
+                        filters, channels, stages, splits, dy_to, x_to, high if whole else 0,
+                        producer,
+                    )  # fmt: skip
                     found[tile] = cost
     return found
 
@@ -121,18 +126,24 @@ def _of_taps(p: Convolution) -> list[tuple[int, int, int, int]]:
     own = p.channels // p.groups
     return [
         (1, 1, groups * ROWS, channels)
-        for groups, channels in product(GROUPS, CHANNELS)
+        for groups, channels in product(GROUPS, _CHANNELS)
         if groups * ROWS <= max(ROWS, p.out_channels) and ROW <= channels <= max(ROW, own)
     ]
 
 
 def _of_whole(p: Convolution) -> list[tuple[int, int, int, int]]:
-    """The same of whole boxes: all rows of taps of a plane, and all of a row; none where neighbours
-    in dy do not see neighbours, or there is a tap alone."""
+    """The same of whole boxes: some rows of taps of a plane, with all taps of each; none where
+    neighbours in dy do not see neighbours, or there is a tap alone."""
     (*_, high, wide), channels = p.kernel, of_row(p)
-    if p.stride[-1] > 1 or high > max(GROUPS) or high * wide == 1 or wide * channels > MOST_COLUMNS:
+    if p.stride[-1] > 1 or high * wide == 1 or wide * channels > MOST_COLUMNS:
         return []
-    return [] if max(reach(p, pixels(p, LINE))) > LARGEST else [(high, wide, ROWS, channels)]
+    return [
+        (rows, wide, groups * ROWS, channels)
+        for groups, rows in product(GROUPS, range(1, max(GROUPS) + 1))
+        if rows * groups <= max(GROUPS) and high % rows == 0
+        and groups * ROWS <= max(ROWS, p.out_channels)
+        and max(reach(p, pixels(p, LINE), rows)) <= LARGEST
+    ]  # fmt: skip
 
 
 def _pixel_parts(steps: int, tiles: int, even: bool) -> list[int]:

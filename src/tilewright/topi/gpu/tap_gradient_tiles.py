@@ -16,7 +16,7 @@ from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
-from tilewright.topi.gpu.box_gradient_tiles import best_gradient, suits_gradient
+from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.box_products import BARRIERS, best_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
@@ -46,8 +46,8 @@ _OTHERS, _SUMS = 56, 128
 #: Registers that a thread may need beyond these.
 _SPARE = 16
 #: Microseconds until a block has its first boxes; of a launch that adds parts and of each part, and
-#: how often what these are counts of what memory moves; of a launch that copies rows.
-_BEGIN, _ADDING, _PART, _ADDED, _COPYING = 1.7, 2.0, 0.03, 1.28, 1.35
+#: how often what these are counts of what memory moves.
+_BEGIN, _ADDING, _PART, _ADDED = 1.7, 2.0, 0.03, 1.28
 #: Of the cache, what is read counts less; rows of boxes that are shorter take as long.
 _CACHED, _SHORT = 0.55, 128
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_gradient_tiles`, which
@@ -79,16 +79,18 @@ def shared_taps(p: Problem) -> dict[TapGradientTile, float]:
 
 
 def suits_taps(p: Problem) -> bool:
-    """Whether taps that share boxes are predicted to be faster than those that do not."""
-    found = shared_taps(p)
-    if not found:
-        return False
-    return not suits_gradient(p) or _BESIDE * min(found.values()) < best_gradient(p)
+    """Whether taps of a gradient by the filter may share boxes."""
+    return bool(shared_taps(p))
 
 
 def tap_gradient_tiles(p: Problem, target: Target) -> list[TapGradientTile]:
     """For :func:`~tilewright.topi.sketches.tap_gradient.schedule_tap_gradient`."""
     return best_of(shared_taps(p))
+
+
+def tap_price(p: Problem, tile: TapGradientTile, target: Target) -> float:
+    """What a tile is predicted to take, in microseconds, as it counts beside others."""
+    return _BESIDE * shared_taps(p)[tile]
 
 
 @functools.lru_cache(maxsize=64)
@@ -97,7 +99,7 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
     p, found = conv_of(problem), dict[TapGradientTile, float]()
     assert p is not None
     own, _ = _summed(p)
-    for m, n, (r, t) in product((64, 32, 16), (64, 32, 16, 8), _taps(p)):
+    for m, n, (above, r, t) in product((64, 32, 16), (64, 32, 16, 8), _taps(p)):
         if p.dtype != "float32" and n == 8:
             continue
         for wm, wn, stages in product((1, 2, 4, 8), (1, 2, 4), (3, 4, 2)):
@@ -108,7 +110,7 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
                 filters >= 2 * max(FILTERS, p.out_channels) or channels >= 2 * max(16, own)
             ):
                 continue
-            tile = TapGradientTile(filters, channels, wm, wn, r, t, stages, 1)
+            tile = TapGradientTile(filters, channels, wm, wn, r, t, stages, 1, above)
             if not 4 <= tile.warps <= 12:
                 continue
             for each, time in _times(problem, p, tile):
@@ -131,14 +133,17 @@ def _summed(p: Conv) -> tuple[int, tuple[int, int]]:
     return p.channels // p.groups, p.kernel
 
 
-def _taps(p: Conv) -> Iterator[tuple[int, int]]:
-    """Over how many warps rows of taps are divided, and columns."""
+def _taps(p: Conv) -> Iterator[tuple[int, int, int]]:
+    """How many rows of taps a block has, if not all, and over how many warps these are divided, and
+    columns."""
     _, (rows, columns) = _summed(p)
     for r in (1, 2, 3, 4, 5, 7):
         if rows % r == 0:
-            yield r, 1
+            yield 0, r, 1
             if columns > 1 and r == rows:
-                yield r, columns
+                yield 0, r, columns
+    if rows > 1 and not is_thin(p):
+        yield 1, 1, 1
 
 
 def _times(
@@ -147,7 +152,8 @@ def _times(
     """The same tile with as many parts as are worth trying, and what each is predicted to take."""
     (own_m, own_n), size, (own, kernel) = tile.own, 4 if p.dtype == "float32" else 2, _summed(p)
     apart, deep, thin = are_apart(p), 32 // size, is_thin(p)
-    rows, columns = -(-kernel[0] // tile.warps_r), -(-kernel[1] // tile.warps_t)
+    above = tile.rows or kernel[0]
+    rows, columns = -(-above // tile.warps_r), -(-kernel[1] // tile.warps_t)
     left, right = own_m // 16, own_n // 8
     sums = own_m * own_n * rows * columns // WARP
     held = 4 * left + 2 * right
@@ -161,8 +167,9 @@ def _times(
         return
     pixels = pixel_box(p)
     number = math.prod(pixels)
-    phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
-    seen = math.prod(reach(p, pixels))
+    seen_by = (above, p.kernel_w)
+    phases = math.prod(min(s, k) for s, k in zip(p.stride, seen_by, strict=True))
+    seen = math.prod(reach(p, pixels, tile.rows))
     if thin:
         box = box_of_rows(p, tile.channels)
         if max(box) > LARGEST:
@@ -196,7 +203,7 @@ def _times(
     ) ** (1 / _POWER) / MACHINE.clock
     extents = (p.batch, *p.out_image)
     boxes_of_all = math.prod(-(-e // n) for e, n in zip(extents, pixels, strict=True))
-    tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels)
+    tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels) * (kernel[0] // above)
     memory = problem.bytes / MEMORY
     if thin:  # rows are copied
         memory += 2 * size * p.batch * p.height * p.width * filled(p) / MEMORY
@@ -210,7 +217,7 @@ def _times(
         issue = (max(1.0, waves) if waves > _ROUNDS else math.ceil(waves)) * each * alone
         cache = _CACHED * blocks * each * brought / CACHE
         cost = float((issue**4 + cache**4 + memory**4) ** 0.25)
-        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + _COPYING * thin
+        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * thin
         if splits > 1 or p != problem:
             cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
         yield replace(tile, splits=splits), cost

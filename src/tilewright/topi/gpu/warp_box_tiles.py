@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import product
 
 from tilewright.target.devices import SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.box_products import BARRIERS, Sizes, best_of, suited
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy
-from tilewright.topi.gpu.whole_boxes import best_whole
-from tilewright.topi.nn.box_copies import by_pixels, is_phased, of_a_group, sliced, widths
-from tilewright.topi.nn.box_factors import reach
+from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
+from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
+from tilewright.topi.nn.box_factors import reach, up
+from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.nn.tap_gradients import filled
+from tilewright.topi.nn.thin_boxes import depth, is_thin_forward
+from tilewright.topi.nn.thin_boxes import reach as thin_reach
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.pieces.tap_tiles import WarpBoxTile
+from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
 from tilewright.topi.problem import Problem
 
 #: Cycles of a quarter of an SM for a product, and by how much its instructions count; of an SM for
 #: a load of pixels and for a word of taps; and how often bytes count of what it moves in one.
-_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 7.6, 0.8, 2.0, 3.2, 128 / 0.4
+_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 7.6, 0.8, 2.0, 1.3, 128 / 0.4
 #: Microseconds until a block has its first box, for a vector of the filter that a thread copies
 #: before, and of a box by itself; the power by which what overlaps adds up.
 _BEGIN, _FILL, _BOX, _POWER = 0.5, 0.007, 0.15, 3.0
@@ -35,26 +41,25 @@ _LONGER = 1.3
 _OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
 _OTHERS = 100
+#: Channels of a tile of images of few.
+_MOST = 128
 #: Registers of taps that a compiler keeps at most.
 _KEPT = 36
 
 
 def suits_narrow(problem: Problem) -> bool:
     """Whether results have few channels of a group, of which a row of shared memory has several; or
-    few at all, of which all phases of a gradient read the same pixels."""
+    few at all, of which all phases of a gradient read the same pixels; or images have few."""
+    if not isinstance(problem, Conv) or problem.rank != 2 or problem != by_pixels(problem):
+        return False
+    if is_thin_forward(problem):
+        return not sees_nothing(problem) and bool(_tiles(problem))
     p = suited(problem)
     if p is None or p.pass_ == "wgrad" or p.dtype not in ("float16", "bfloat16"):
-        return False
-    if not isinstance(problem, Conv) or problem.rank != 2 or problem != by_pixels(problem):
         return False
     few = p.groups == 1 and p.result_channels <= _FEW and is_phased(p)
     narrow = sliced(p) > 1 or few
     return narrow and bool(_tiles(problem))
-
-
-def suits_warps(problem: Problem) -> bool:
-    """Whether warps are predicted to be faster than warpgroups."""
-    return suits_narrow(problem) and min(_tiles(problem).values()) < best_whole(problem)
 
 
 def warp_box_tiles(problem: Problem, target: Target) -> list[WarpBoxTile]:
@@ -62,18 +67,77 @@ def warp_box_tiles(problem: Problem, target: Target) -> list[WarpBoxTile]:
     return best_of(_tiles(problem))
 
 
+def warp_price(problem: Problem, tile: WarpBoxTile, target: Target) -> float:
+    """What a tile is predicted to take, in microseconds."""
+    return _tiles(problem)[tile]
+
+
+def warp_form(problem: Problem, tile: WarpBoxTile) -> str:
+    """The declaration of a problem."""
+    return "thin boxes" if is_thin_forward(problem) else "seen boxes"
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What tiles of a problem are made for: images of results and extents in them, taps and phases
+    of results; slices of a row, channels of all results and of a tile, and what is summed of a tap;
+    how often loads of pixels conflict in banks; what a box of results sees, and how many bytes of
+    an element of that are brought; and what all boxes move, in bytes, and a copy, in microseconds.
+    """
+
+    extents: tuple[int, ...]
+    taps: int
+    phases: int
+    slices: int
+    wide: int
+    channels: int
+    deep: int
+    made: int
+    conflicts: int
+    reach: Callable[[tuple[int, ...]], tuple[int, ...]]
+    brought: int
+    moved: float
+    copying: float = 0
+
+    @staticmethod
+    def of(problem: Conv) -> _Work:
+        if is_thin_forward(problem):
+            return _Work._thin(problem)
+        p = suited(problem)
+        assert p is not None
+        of, slices, wide, (deep, made) = (
+            Sizes.of(p, problem.result_dtype), sliced(p), p.result_channels, of_a_group(p),
+        )  # fmt: skip
+        channels = slices * made if slices > 1 else next(n for n in _OWN if n >= wide)
+        deep = widths(p.dtype).filled(deep)
+        conflicts = 2 if of.phases == 1 and p.stride[1] > 1 else 1
+        return _Work(
+            of.extents, of.taps, of.phases, slices, wide, channels, deep, made, conflicts,
+            functools.partial(reach, p), 2 * slices * deep, problem.bytes,
+        )  # fmt: skip
+
+    @staticmethod
+    def _thin(p: Conv) -> _Work:
+        parts, each = -(-p.out_channels // _MOST), filled(p)
+        channels = up(-(-p.out_channels // parts), 8)
+        rows = 2 * p.batch * p.height * (p.padding[1] + p.width) * each
+        image = 2 * p.batch * p.height * p.width * p.channels
+        return _Work(
+            (p.batch, *p.out_image), p.kernel_h, 1, 1, p.out_channels, channels, depth(p),
+            p.out_channels, p.stride[1] * each // 8, functools.partial(thin_reach, p), 2,
+            p.bytes - image + rows, COPYING + (image + rows) / MEMORY,
+        )  # fmt: skip
+
+
 @functools.lru_cache(maxsize=64)
 def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     """Tiles, and what they are predicted to take."""
-    p = suited(problem)
-    assert p is not None
     assert isinstance(problem, Conv)
-    of, found = Sizes.of(p, problem.result_dtype), dict[WarpBoxTile, float]()
-    slices, wide, (deep, made) = sliced(p), p.result_channels, of_a_group(p)
-    channels = slices * made if slices > 1 else next(n for n in _OWN if n >= wide)
-    deep = widths(p.dtype).filled(deep)
+    of, found = _Work.of(problem), dict[WarpBoxTile, float]()
+    slices, channels, deep, thin = of.slices, of.channels, of.deep, is_thin_forward(problem)
     vector = math.gcd(problem.channels // problem.groups, 8)
-    filters = of.taps * of.phases * channels * deep * 2
+    steps = widths(problem.dtype).step(deep)
+    filters = of.taps * of.phases * channels * deep // steps * (steps + APART) * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
         least = zip(box, of.extents, (1, 1, 8), strict=True)
@@ -81,16 +145,16 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             continue
         if not 16 <= math.prod(box) <= 256:
             continue
-        seen = reach(p, box)
-        brought = 2 * math.prod(seen) * slices * deep
-        if max(seen) > LARGEST or brought % ALIGN:
+        seen = of.reach(box)
+        brought = math.prod(seen) * of.brought
+        if max(seen) > LARGEST or (brought % ALIGN and not thin):
             continue
-        boxes = of.boxes(box)
-        others = -(-wide // channels)
+        boxes = math.prod(-(-e // n) for e, n in zip(of.extents, box, strict=True))
+        others = -(-of.wide // channels)
         for own, parts, stages in product(_OWN, (1, 2, 4, 8), (2, 3)):
             tile = WarpBoxTile(*box, channels, own, parts, stages)
             pixels = math.prod(tile.of_groups)
-            if channels % own or (slices > 1 and (own == 8 or made % own)) or tile.groups > 16:
+            if channels % own or (slices > 1 and (own == 8 or of.made % own)) or tile.groups > 16:
                 continue
             if math.prod(box) < 16 * parts or pixels % 16:
                 continue
@@ -111,21 +175,21 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             busy = min(resident, -(-blocks // MACHINE.sms))
             products = pixels // 16 * (own // 8) * (deep // 16) * of.taps * of.phases
             loads = pixels // 16 * (deep // 16) * of.taps
-            conflicts = 2 if of.phases == 1 and p.stride[1] > 1 else 1
             words = of.taps * of.phases * (deep // 16) * (own // 8) * 2
             warps = tile.groups
             cycles = math.hypot(
                 warps * products * _PRODUCT / SCHEDULERS,
-                warps * (loads * conflicts * _PIXELS + words * _TAPS)
+                warps * (loads * of.conflicts * _PIXELS + words * _TAPS)
                 + (3 * staged + brought) / _MOVED,
                 _ISSUE * warps * (products + 3 * loads + 2 * words) / SCHEDULERS,
             )
             overlapping = (
                 turns * (busy + _ALONE / warps) * cycles / MACHINE.clock,
-                boxes * others * brought / CACHE, problem.bytes / MEMORY, _BOX * turns,
+                boxes * others * brought / CACHE, of.moved / MEMORY, _BOX * turns,
             )  # fmt: skip
             fill = busy * filters / (2 * vector * warps * WARP)
             cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+            cost += of.copying
             cost *= _LONGER if slices > 1 and (deep > 16 or of.phases > 1) else 1
             found[WarpBoxTile(*box, channels, own, parts, stages, each)] = cost
     return found

@@ -70,10 +70,11 @@ class AttentionDeclaration(Declared):
 
 
 def declare_attention(
-    p: Attention, rounded: bool = False, fill: Fill = Fill()
+    p: Attention, rounded: bool = False, fill: Fill = Fill(), together: bool = False
 ) -> AttentionDeclaration:
     """The program of a problem; powers are ``rounded`` to the type of values, as tensor cores
-    multiply them, or stay in that of sums."""
+    multiply them, or stay in that of sums. Of a causal one, rows that are filled up ``together``
+    attend to no keys, by as many as are, behind those of the last."""
     inputs = {name: te.placeholder(t.shape, t.dtype, name=name) for name, t in p.inputs().items()}
     kind, whole = p.accumulate, fill.of(p)
     every = (p.batch, p.heads, whole.rows)
@@ -82,8 +83,17 @@ def declare_attention(
     k = _operand(p, inputs, 1, (whole.keys, whole.depth), given)
     v = _operand(p, inputs, 2, (whole.values, whole.width), given)
     scores, masked = _scores(p, inputs, q, k, whole)
+
+    def seen(i: Any, j: Any) -> Any:
+        """Whether any row of those with ``i`` attends to any key of those with ``j``."""
+        if not (p.causal and together):
+            return None
+        return j // fill.keys <= (i // fill.rows * fill.rows + fill.rows - 1) // fill.keys
+
     j = te.reduce_axis((0, whole.keys), "j")
-    largest = te.compute(every, lambda *i: te.max(masked[(*i, j)], axis=j), name="Largest")
+    largest = te.compute(
+        every, lambda *i: te.max(masked[(*i, j)], axis=j, where=seen(i[-1], j)), name="Largest"
+    )
     late = te.const(_factors(p)[1], kind)
     powers = te.compute(
         (*every, whole.keys),
@@ -101,12 +111,16 @@ def declare_attention(
     weighted = te.compute(
         (*every, whole.width),
         lambda b, h, i, e: te.sum(
-            (factors or powers)[b, h, i, j].astype(kind) * v[b, h, j, e].astype(kind), axis=j
+            (factors or powers)[b, h, i, j].astype(kind) * v[b, h, j, e].astype(kind),
+            axis=j,
+            where=seen(i, j),
         ),
         name="Weighted",
     )
     j = te.reduce_axis((0, whole.keys), "j")
-    total = te.compute(every, lambda *i: te.sum(powers[(*i, j)], axis=j), name="Total")
+    total = te.compute(
+        every, lambda *i: te.sum(powers[(*i, j)], axis=j, where=seen(i[-1], j)), name="Total"
+    )
     share = te.compute(
         every, lambda *i: 1 / te.max(total[i], te.const(_LEAST, kind)), name="Share",
         tag="elementwise",

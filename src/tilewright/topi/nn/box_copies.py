@@ -13,7 +13,7 @@ The copies of filters are small. Each copy is a kernel of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
+from tilewright.topi.nn.box_phases import all_phases, is_phased, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import Convolution
@@ -83,6 +84,10 @@ _MANY = 32
 #: Columns that an instruction, and so a tile, has at most.
 MOST_COLUMNS = 256
 
+#: For how many products each element of an image and a filter must count, and how many there must
+#: be besides, that copies whose pixels begin at lines of memory are sooner.
+_COPIED, _LAUNCHED = 1100, 1.75e9
+
 #: A convolution of some number of dimensions.
 Kind = TypeVar("Kind", bound=Convolution)
 
@@ -131,11 +136,6 @@ def filter_last(p: Convolution, filter: Any) -> Tensor:
     return made
 
 
-def is_phased(p: Convolution) -> bool:
-    """Whether it is a gradient by the input with strides."""
-    return p.pass_ == "dgrad" and max(p.stride) > 1
-
-
 def of_a_group(p: Convolution) -> tuple[int, int]:
     """Channels of a group of what windows slide over, and of the result or of dy."""
     found = (p.channels // p.groups, p.multiplier)
@@ -143,22 +143,31 @@ def of_a_group(p: Convolution) -> tuple[int, int]:
 
 
 def _joined(p: Convolution) -> int:
-    """How many groups to join, so that a tile of results reads channels of one."""
+    """How many groups to join, so that a tile of results reads channels of one. The last of these
+    may have fewer, of images of 16 bits, where less is multiplied so than with all in one."""
     if p.groups == 1:
         return 1
     own, filters, w = p.channels // p.groups, p.multiplier, widths(p.dtype)
+    may_lack = w.chunk == 8 and p.pass_ != "wgrad" and not p.block
     for n in range(1, p.groups):
-        if p.groups % n:
+        parts = -(-p.groups // n)
+        if p.groups % n and (not may_lack or parts * n * n >= p.groups**2):
             continue
         read, made = (own * n, filters * n)[:: -1 if p.pass_ == "dgrad" else 1]
         if p.pass_ == "wgrad":
             if own * n >= ROW and own * n % w.chunk == 0 and made % ROW == 0:
                 return n
         elif (read >= w.row and w.filled(read) == read and made % _EIGHT == 0) or sliced(
-            p.replace(groups=p.groups // n, multiplier=filters * n)
+            joined_by(p, n)
         ) > 1:
             return n
     return p.groups
+
+
+def joined_by(p: Kind, n: int) -> Kind:
+    """A problem with every ``n`` groups joined; the last one is filled up to as many."""
+    groups, own = -(-p.groups // n), p.channels // p.groups
+    return p.replace(groups=groups, multiplier=p.multiplier * n, channels=groups * n * own)
 
 
 def sliced(p: Convolution) -> int:
@@ -217,6 +226,23 @@ def _fold(p: Convolution) -> Fold:
     return squares if few and 4 * squares.bytes(p) <= 3 * by_row.bytes(p) else by_row
 
 
+def _fills(p: Convolution) -> bool:
+    """Whether pixels are copied so that each begins at a line of memory, as long as a row of shared
+    memory: of others, rows that TMA brings lie in two lines, and take up to twice as long. It pays
+    where taps read them often, and hardly more is multiplied, or in less short steps."""
+    w, read = widths(p.dtype), of_a_group(p)[0]
+    if w.chunk != 8 or p.block or p.groups > 1 or p.pass_ == "wgrad" or math.prod(p.kernel) == 1:
+        return False
+    if read <= w.row or read % w.row == 0 or read % w.chunk:
+        return False
+    if w.filled(read) % w.row and w.step(w.filled(read)) > w.deep:
+        return False
+    taps = math.prod(p.kernel) * p.channels * p.out_channels
+    image = p.image if p.pass_ == "forward" else p.out_image
+    copied = p.batch * math.prod(image) * read + taps
+    return p.batch * math.prod(p.out_image) * taps > _COPIED * copied + _LAUNCHED
+
+
 def _turns(p: Convolution, joined: int) -> bool:
     """Whether a gradient by the input needs the filter turned."""
     return p.pass_ == "dgrad" and max(p.stride) == 1 and not (joined == 1 and is_turned(p))
@@ -232,6 +258,13 @@ def is_turned(p: Convolution) -> bool:
 def is_in_halves(p: Convolution) -> bool:
     """Whether each operand is the sum of two numbers that TF32 has (3xTF32)."""
     return p.dtype == "float32" and p.precision == "tf32x3"
+
+
+def half_step(halves: int) -> int:
+    """How many channels of ``halves``, both of each, a step has: with those of a row of shared
+    memory, or part of it."""
+    w = widths("float32")
+    return w.row // 2 if halves % w.row == 0 else w.deep
 
 
 def by_pixels(p: Kind) -> Kind:
@@ -265,7 +298,7 @@ def as_brought(p: Convolution) -> Convolution:
 def in_boxes(p: Convolution) -> Convolution | None:
     """The convolution that takes the place of a problem, often itself; None where there is none.
 
-    In halves it has twice the channels of a tap, those of either half beside one another.
+    In halves it has twice the channels of a tap, the two halves of a step's beside one another.
     """
     p = by_pixels(as_brought(p))
     if p.block:
@@ -280,9 +313,9 @@ def in_boxes(p: Convolution) -> Convolution | None:
         if found.pass_ == "dgrad":
             return found.replace(precision=p.precision, multiplier=halves)
         return found.replace(precision=p.precision, channels=halves * found.groups)
-    joined = _joined(p)
+    joined, fills = _joined(p), _fills(p)
     if joined > 1:
-        p = p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined)
+        p = joined_by(p, joined)
     if _folds(p):
         fold = _fold(p)
         if fold.step > 1:
@@ -298,6 +331,9 @@ def in_boxes(p: Convolution) -> Convolution | None:
             stride=(*p.stride[:-1], 1), dilation=(*p.dilation[:-1], 1),
             padding=(*p.padding[: half - 1], 0, *p.padding[half:-1], 0),
         )  # fmt: skip
+    if fills:
+        channels = -(-of_a_group(p)[0] // ROW) * ROW
+        p = p.replace(**{"channels" if p.pass_ == "forward" else "multiplier": channels})
     if not _turns(p, joined):
         return p
     before = Convolved(p).before
@@ -335,7 +371,7 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
     own, joined, gone = p.channels // p.groups, _joined(p), len(p.image) - p.rank
     if made == by_pixels(p) and (not is_phased(p) or is_turned(p)):
         return Boxed(p, first, second)
-    folds = _folds(p.replace(groups=p.groups // joined, multiplier=p.multiplier * joined))
+    folds = _folds(joined_by(p, joined))
 
     def offset(m: Any) -> Any:
         """Where the channels of a filter begin among those of the joined groups."""
@@ -349,9 +385,13 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
     copies = []
     if folds:
         copies.append(_columns(p, made, first, batch))
-    image = copies[0] if folds else first
+    elif _fills(p):
+        copies.append(_whole_lines(p, made, first, batch))
+    image = copies[0] if copies else first
     if p.pass_ == "wgrad":
         return Boxed(made, image, second, tuple(copies), place)
+    if copies and is_turned(p):
+        return Boxed(made, image, _FewerFilters(second, p.out_channels), tuple(copies))
 
     def joint(m: Any, *place: Any) -> Any:
         """An element of the filter of joined groups."""
@@ -359,22 +399,52 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
         at = c - offset(m)
         read = second[p.filter_place(m, at, taps[gone:])]
         inside = [at >= 0, at < own] if joined > 1 else []
+        if p.groups % joined:
+            inside.append(m < p.out_channels)
+        if _fills(p):  # of which there are fewer
+            inside = [at < own] if p.pass_ == "forward" else [m < p.out_channels]
         return te.if_then_else(te.all(*inside), read, te.const(0, read.dtype)) if inside else read
 
-    return Boxed(made, image, _filter(p, made, joint, copies), tuple(copies))
+    return Boxed(made, image, _filter(p, made, joined, joint, copies), tuple(copies))
+
+
+@dataclass(frozen=True)
+class _FewerFilters:
+    """A filter that is read as if it had more of them, which are zero."""
+
+    filter: Any
+    count: int
+
+    def __getitem__(self, place: tuple[Any, ...]) -> Any:
+        read = self.filter[place]
+        return te.if_then_else(place[0] < self.count, read, te.const(0, read.dtype))
+
+
+def _whole_lines(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tensor:
+    """The image, or dy, with channels that are filled up."""
+    images, extents, (read, _) = Images(p.layout), list(p.image_extents), of_a_group(p)
+    if p.pass_ == "dgrad":
+        extents = list(p.out_image[len(p.image) - p.rank :])
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        return te.if_then_else(c < read, image[images.order(n, c, at)], te.const(0, p.dtype))
+
+    return images.compute(batch, -(-read // ROW) * ROW, extents, element, "Filled")
 
 
 def _in_halves(made: Convolution, b: Boxed, batch: Any) -> Boxed:
-    """The halves of operands as channels of a group: of the image the smaller ones first, of the
-    filter last."""
+    """The halves of operands as channels of a group, step by step: of the image the smaller ones
+    of a step first, of the filter last."""
     own, half = of_a_group(b.problem)[0], of_a_group(made)[0] // 2
+    step = half_step(2 * half)
 
     def halved(c: Any, read: Callable[[Any], Any], second: bool) -> Any:
-        value = te.if_then_else(c % half < own, read(c % half), te.const(0, "float32"))
+        k = c // (2 * step) * step + c % step
+        value = te.if_then_else(k < own, read(k), te.const(0, "float32"))
         large = te.round_tf32(value)
         small = te.round_tf32(value - large)
         first, last = (large, small) if second else (small, large)
-        return te.if_then_else(c < half, first, last)
+        return te.if_then_else(c % (2 * step) < step, first, last)
 
     images, w = Images(made.layout), Convolved(made)
 
@@ -412,15 +482,16 @@ def _columns(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tenso
     return images.compute(batch, made.channels, made.image_extents, element, "Columns")
 
 
-def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor]) -> Tensor:
-    """The copy of a filter as ``made`` reads it, channels of what is summed last; appended to
-    ``copies``."""
+def _filter(
+    p: Convolution, made: Convolution, joined: int, joint: Tap, copies: list[Tensor]
+) -> Tensor:
+    """The copy of a filter as ``made`` reads it, channels of what is summed last, of groups of
+    which some are ``joined``; appended to ``copies``."""
     zero = te.const(0, p.filter_dtype)
     element: Tap = joint
-    name, own = "Joined", p.channels // made.groups
-    filters = p.out_channels // made.groups
+    name, own, filters = "Joined", p.channels // p.groups * joined, p.multiplier * joined
     if is_phased(p):
-        copies.append(_phased(p, joint, own, filters, widths(p.dtype).filled(filters)))
+        copies.append(_phased(p, joint, own, filters, widths(p.dtype).filled(of_a_group(made)[0])))
         return copies[-1]
     if p.pass_ == "dgrad":  # a channel of x is the result, and taps are turned
 
@@ -430,7 +501,7 @@ def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor])
             return joint(c // own * filters + m, *at, c % own)
 
         element, name = turned, "Turned"
-    elif made.kernel[-1] != p.kernel[-1] or made.channels != p.channels:
+    elif _folds(joined_by(p, joined)):
         fold = _fold(p)
         row_of = fold.columns * p.channels
 
@@ -451,11 +522,11 @@ def _filter(p: Convolution, made: Convolution, joint: Tap, copies: list[Tensor])
 
 
 def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> Tensor:
-    """The filter of every phase of a gradient by the input: (phase, channel, row of taps, tap,
-    filter), since a tensor map has five dimensions."""
+    """The filter of every phase of a gradient by the input: (phase, row of taps, tap, channel,
+    filter), since a tensor map has five dimensions, of which the first ones may be one."""
     cut = all_phases(p)
 
-    def element(phase: Any, c: Any, row: Any, s: Any, m: Any) -> Any:
+    def element(phase: Any, row: Any, s: Any, c: Any, m: Any) -> Any:
         taps = [s]
         for found in reversed(cut[1:-1]):
             taps.insert(0, row % found.taps)
@@ -465,69 +536,6 @@ def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> 
         return te.if_then_else(te.all(m < filters, *inside), read, te.const(0, p.dtype))
 
     *outer, last = (c.taps for c in cut)
-    shape = (math.prod(len(c.phases) for c in cut), p.channels, math.prod(outer), last, filled)
+    shape = (math.prod(len(c.phases) for c in cut), math.prod(outer), last, p.channels, filled)
     made: Tensor = te.compute(shape, element, name="Phases")
     return made
-
-
-def tap_of_phase(p: Convolution, phase: Any, taps: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """The place in the filter through which results of a phase see a pixel of dy, and when there is
-    one."""
-    cut = all_phases(p)
-    each = zip(
-        parted(phase, cut), cut, p.padding[: len(cut)], taps, p.stride, strict=True
-    )  # fmt: skip
-    at = [
-        found.first_phase + k + before - (t + found.first) * step
-        for k, found, before, t, step in each
-    ]
-    return at, [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
-
-
-def parted(phase: Any, cut: Sequence[Phases]) -> list[Any]:
-    """The number of a phase along each dimension."""
-    found = list[Any]()
-    for count in (len(c.phases) for c in reversed(cut[1:])):
-        found.insert(0, phase % count)
-        phase = phase // count
-    return [phase, *found]
-
-
-@dataclass(frozen=True)
-class Phases:
-    """Of a gradient by the input, along a dimension: the ``phases`` of results that see any of
-    dy, all or one of them; from which pixel of dy on, counted from that of the result, and how
-    many; and of each phase which of these it sees, the first and how many."""
-
-    phases: tuple[int, ...]
-    first: int
-    taps: int
-    seen: tuple[tuple[int, int], ...]
-
-    @property
-    def first_phase(self) -> int:
-        return self.phases[0]
-
-
-def all_phases(p: Convolution) -> list[Phases]:
-    """Those along each dimension."""
-    return [phases(p, d) for d in range(len(p.image))]
-
-
-def phases(p: Convolution, d: int) -> Phases:
-    """Those along one dimension."""
-    stride, before = p.stride[d], p.padding[d]
-    seen = {
-        phase: [
-            (phase + before - tap) // stride
-            for tap in range(p.kernel[d])
-            if (phase + before - tap) % stride == 0
-        ]
-        for phase in range(stride)
-    }
-    found = [phase for phase, pixels in seen.items() if pixels]
-    kept = tuple(found) if len(found) == 1 else tuple(range(stride))
-    pixels = [x for phase in kept for x in seen[phase]]
-    first, last = min(pixels), max(pixels)
-    own = tuple((min(seen[k], default=first) - first, len(seen[k])) for k in kept)
-    return Phases(kept, first, last - first + 1, own)

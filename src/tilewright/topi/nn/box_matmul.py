@@ -2,7 +2,8 @@
 
 Where the left factor lies along the sum, its rows are images of one pixel, and the right factor is
 the filter, or that of a gradient by the input, as it lies. Where both factors lie across the
-sum, it is a gradient by the filter.
+sum, it is a gradient by the filter. Of several products each is an image of one row, which has a
+filter of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.topi.declare import placeholders
-from tilewright.topi.nn.box_copies import boxed
+from tilewright.topi.nn.box_copies import boxed, in_boxes
 from tilewright.topi.nn.box_windows import BoxDeclaration, declared_with_epilogue, sums_of
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
@@ -40,19 +41,32 @@ def as_convolution(p: Gemm) -> Conv | None:
     )  # fmt: skip
 
 
+def as_convolutions(p: Gemm) -> Conv | None:
+    """The convolution of images, each of which has a filter of its own, that several products are;
+    None where TMA cannot bring their factors as they lie."""
+    one = as_convolution(p.replace(batch=1)) if p.batch > 1 else None
+    if one is None or one.pass_ == "wgrad" or in_boxes(one) != one:
+        return None
+    return one.replace(batch=p.batch, width=one.batch)
+
+
 class _Matrix:
-    """A matrix, read as images of one pixel or as a filter of one tap."""
+    """A matrix, read as images of one pixel or as a filter of one tap; or a filter for each
+    image."""
 
     def __init__(self, matrix: Any) -> None:
         self.matrix = matrix
 
-    def __getitem__(self, index: tuple[Any, Any, Any]) -> Any:
-        return self.matrix[index[0], index[2]]
+    def __getitem__(self, index: tuple[Any, ...]) -> Any:
+        *image, row, _, column = index
+        return self.matrix[(*image, row, column)]
 
 
 def declare_box_matmul(p: Gemm, given: Any = None, whole: bool = False) -> BoxDeclaration:
     """The program of a product of two matrices that :func:`as_convolution` knows, for ``whole``
-    boxes or not."""
+    boxes or not; or of several that :func:`as_convolutions` does."""
+    if p.batch > 1:
+        return _declare_several(p, given)
     conv = as_convolution(p)
     assert conv is not None
     inputs = placeholders(p, given)
@@ -67,6 +81,17 @@ def declare_box_matmul(p: Gemm, given: Any = None, whole: bool = False) -> BoxDe
         result = te.compute(p.result.shape, lambda i, j: total[place(i, 0, 0, j)], name="Product")
     else:
         result = te.compute(p.result.shape, lambda i, j: total[i, 0, 0, j], name="Product")
+    return declared_with_epilogue(p, inputs, result, sums, b)
+
+
+def _declare_several(p: Gemm, given: Any) -> BoxDeclaration:
+    conv = as_convolutions(p)
+    assert conv is not None
+    inputs = placeholders(p, given)
+    left, right = (inputs[name] for name, _ in p.sides)
+    b = boxed(conv, left, _Matrix(right), left.shape[0])
+    sums = sums_of(conv, left, _Matrix(right), left.shape[0], each=True)
+    result = te.compute(p.result.shape, lambda g, i, j: sums.total[g, 0, i, j], name="Product")
     return declared_with_epilogue(p, inputs, result, sums, b)
 
 

@@ -27,26 +27,25 @@ from tilewright.topi.declare import (
     relaid,
 )
 from tilewright.topi.nn.box_copies import (
+    MOST_COLUMNS,
     ROW,
     Boxed,
-    Phases,
-    all_phases,
     as_brought,
     boxed,
     by_pixels,
     copies_filter,
     filter_last,
+    half_step,
     in_boxes,
     is_in_halves,
-    is_phased,
+    is_turned,
     laid,
     of_a_group,
-    parted,
     sliced,
-    tap_of_phase,
     widths,
 )
-from tilewright.topi.nn.box_factors import WHOLE, Added, Taps, Windows, reach, up, window_of
+from tilewright.topi.nn.box_factors import BESIDE, WHOLE, Added, Taps, Windows, reach, up, window_of
+from tilewright.topi.nn.box_phases import Phases, all_phases, is_phased, parted, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
@@ -70,7 +69,9 @@ class BoxSums:
     of a factor lie in blocks, whose size ``blocks`` has, it has those of one last, and its number
     first. ``pixels`` are images, and extents in them, of a box of that gradient. Where boxes are of
     ``windows``, results are images of a pixel each. ``seen`` is what results see through each tap,
-    where that is a stage.
+    where that is a stage. Where ``beside`` pixels of a row of blocks lie side by side in ``left``,
+    the number among them is a further axis of ``total``, behind the place. Of ``halves`` so many
+    channels are multiplied in a step; 0 where there are none.
     """
 
     total: Tensor
@@ -83,6 +84,8 @@ class BoxSums:
     windows: bool = False
     blocks: tuple[int, int] = (0, 0)
     seen: Tensor | None = None
+    beside: int = 1
+    halves: int = 0
 
 
 @dataclass(frozen=True)
@@ -133,27 +136,28 @@ class BoxDeclaration(Declaration):
     @property
     def space(self) -> int:
         """Dimensions of an image, also where the first has one row."""
-        return len(self.sum.shape) - 2 - (self.phased is not None)
+        return len(self.sum.shape) - 2 - (self.phased is not None) - (self.boxes.beside > 1)
 
-    def reach(self, box: tuple[int, ...]) -> tuple[int, ...]:
-        """Images, and extents in them, of what a box of results sees through all taps."""
+    def reach(self, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
+        """Images, and extents in them, of what a box of results sees through all taps, or of dy
+        through so many ``rows`` of them."""
         if not isinstance(self.problem, Convolution):
             return box
         p = in_boxes(self.problem)
         assert p is not None
-        return reach(p, box)
+        return reach(p, box, rows)
 
 
 def declare_boxes(
-    p: Convolution, given: Any = None, whole: bool = False, staged: bool = False
+    p: Convolution, given: Any = None, whole: bool = False, staged: bool = False, beside: int = 1
 ) -> BoxDeclaration:
     """The program of a problem; ``given`` as in :func:`~tilewright.topi.declare.declare`. Images
     are read ``whole``, or by taps; what results see of whole ones is a stage where it is
-    ``staged``."""
+    ``staged``. Of blocks, ``beside`` pixels of a row are read side by side."""
     inputs, brought = placeholders(p, given), as_brought(p)
     pixels = by_pixels(brought)
     if pixels == p:
-        return _declare(p, inputs, whole, staged)
+        return _declare(p, inputs, whole, staged, beside=beside)
     views = laid = _views(p, brought, inputs)
     if pixels != brought:
         views = views | {
@@ -169,7 +173,7 @@ def declare_boxes(
     if p.layout == brought.layout and not whole and copies_filter(p):
         views = views | {"filter": filter_last(p, inputs["filter"])}
         laid = views
-    d = _copied(p, brought, inputs, laid, _declare(pixels, views, whole, staged, layout))
+    d = _copied(p, brought, inputs, laid, _declare(pixels, views, whole, staged, layout, beside))
     return replace(d, problem=p, inputs=inputs) if p.pass_ == "wgrad" else _gathered(p, inputs, d)
 
 
@@ -269,13 +273,14 @@ def _by_pixels(x: Tensor, layout: str, rows: bool = False) -> Tensor:
 
 
 def _declare(
-    p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool, layout: str = ""
-) -> BoxDeclaration:
+    p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool, layout: str = "",
+    beside: int = 1,
+) -> BoxDeclaration:  # fmt: skip
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
     b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
         return _phases(p, inputs, b, whole, staged=staged)
-    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged)
+    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged, beside=beside)
     total, gone = sums.total, [0] * (len(p.image) - p.rank)
     if p.pass_ == "wgrad":
         result = total
@@ -285,16 +290,27 @@ def _declare(
                 p.filter_shape, lambda m, *at: total[place(m, *gone, *at)], name="ConvWgrad"
             )
         return declared(p, inputs, finished(p, result, inputs), sums, (), b)
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        if beside > 1:
+            at = [*at[:-1], at[-1] // beside, at[-1] % beside]
+        return total[(n, *gone, *at, c)]
+
+    extents = Convolved(p).result[len(gone) :]
     result = Images(p.result_layout).compute(
-        first.shape[0], p.result_channels, Convolved(p).result[len(gone) :],
-        lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
-    )  # fmt: skip
+        first.shape[0], p.result_channels, extents, element, "Conv"
+    )
     return declared_with_epilogue(p, inputs, result, sums, b, layout)
 
 
 def declare_whole_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
     """The same, where taps read parts of one box."""
     return declare_boxes(p, given, whole=True)
+
+
+def declare_rows(p: Convolution, given: Any = None) -> BoxDeclaration:
+    """The same of images in blocks, of which a row of shared memory has several pixels."""
+    return declare_boxes(p, given, beside=BESIDE)
 
 
 def declare_seen_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
@@ -325,18 +341,19 @@ def declared_with_epilogue(
 
 
 def sums_of(
-    p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False
-) -> BoxSums:
+    p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False,
+    each: bool = False, beside: int = 1,
+) -> BoxSums:  # fmt: skip
     """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
-    of the problem's."""
+    of the problem's, behind that of the image where there is a filter for ``each``."""
     if p.pass_ == "wgrad":
         return _filter(p, first, second, batch, whole)
-    return _images(p, first, second, batch, whole, staged=staged)
+    return _images(p, first, second, batch, whole, staged=staged, each=each, beside=beside)
 
 
 def _images(
     p: Convolution, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False,
-    staged: bool = False,
+    staged: bool = False, each: bool = False, beside: int = 1,
 ) -> BoxSums:  # fmt: skip
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
@@ -344,38 +361,49 @@ def _images(
     # Halves are filled up, each by itself.
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     steps = (w.stride, w.dilation)
-    window = window_of(p, image, batch, deep * p.groups, w.image, (*steps, w.before))
+    window = window_of(p, image, batch, _slid_over(p, image), w.image, (*steps, w.before))
     results = (batch, *w.result)
     if pixels:
         window, results = _of_pixels(window, w.result), _single(batch, w.result)
-    seen = Windows(p, window, results, w.kernel, filled, steps if whole else None, staged)
+    seen = Windows(p, window, results, w.kernel, filled, steps if whole else None, staged, beside)
+    if beside > 1:
+        results = (*results[:-1], up(results[-1], beside) // beside, beside)
     taps = _axes(w.kernel)
-    part, rc, left_c, right_c = _channels(p, filled)
+    rc, left_c, right_c = _channels(p, filled)
 
     # A filter may be copied with channels last, whatever the image.
     block = p.block if p.block and len(filter.shape) == p.rank + 3 else 0
+    number = batch if each else None
     place = p.filter_place if block == p.block else p.replace(layout="NHWC").filter_place
 
-    def tap(f: Any, c: Any, at: Sequence[Any]) -> Any:
+    def tap(f: Any, c: Any, at: Sequence[Any], *own: Any) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
-        read = filter[place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])]
+        found = place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])
+        read = filter[(*own, *found)]
         return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
 
     right = Taps(
-        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, block=block
+        tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, number=number,
+        block=block,
     )  # fmt: skip
 
     def element(*at: Any) -> Any:
         *result, f = at
         value = seen(f, result, taps, left_c).astype(p.accumulate)
-        other = right(f, taps, right_c).astype(p.accumulate)
-        return te.sum(value * other, axis=[*part, *taps, rc])
+        other = right(f, taps, right_c, *result[: int(each)]).astype(p.accumulate)
+        return te.sum(value * other, axis=[*taps, rc])
 
     total = te.compute((*results, wide), element, name="Sums")
     return BoxSums(
         total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels,
-        blocks=(p.block, block), seen=seen.staged,
+        blocks=(p.block, block), seen=seen.staged, beside=beside, halves=_halves(p, filled),
     )  # fmt: skip
+
+
+def _slid_over(p: Convolution, image: Any) -> int:
+    """Channels of an image, of which the last group may have fewer."""
+    count = of_a_group(p)[0] * p.groups
+    return count if p.groups == 1 else min(count, int(Images(p.layout).extents(image.shape)[1]))
 
 
 def _of_pixels(window: Callable[..., Any], image: Sequence[int]) -> Callable[..., Any]:
@@ -402,16 +430,22 @@ def _axes(extents: Sequence[int]) -> list[Any]:
     return [te.reduce_axis((0, e), f"r{name}") for e, name in zip(extents, names, strict=True)]
 
 
-def _channels(p: Convolution, filled: int) -> tuple[list[Any], Any, Any, Any]:
-    """What is summed but taps: the axis of products of halves, where there are such, that of
-    channels, and which channel of either factor is multiplied."""
+def _channels(p: Convolution, filled: int) -> tuple[Any, Any, Any]:
+    """What is summed but taps, and which channel of either factor is multiplied. Of halves these
+    are three products of each channel, those of :func:`~tilewright.topi.nn.box_copies.half_step`
+    channels one after the other: small by large, large by small, then large by large."""
     if not is_in_halves(p):
         rc = te.reduce_axis((0, filled), "rc")
-        return [], rc, rc, rc
-    half = filled // 2
-    part, rc = te.reduce_axis((0, 3), "rp"), te.reduce_axis((0, half), "rc")
-    # Small by large, large by small, then large by large.
-    return [part], rc, (part + 1) // 2 * half + rc, part % 2 * half + rc
+        return rc, rc, rc
+    own = half_step(filled)
+    rc = te.reduce_axis((0, filled // 2 * 3), "rc")
+    first, part = rc // (3 * own) * (2 * own), rc % (3 * own) // own
+    return rc, first + (part + 1) // 2 * own + rc % own, first + part % 2 * own + rc % own
+
+
+def _halves(p: Convolution, filled: int) -> int:
+    """:attr:`BoxSums.halves`."""
+    return half_step(filled) if is_in_halves(p) else 0
 
 
 def _phases(
@@ -424,15 +458,14 @@ def _phases(
     phase sees anything the others are zeros that nothing is summed for."""
     q, grad, filter = b.problem, b.first, b.second
     batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
-    turned, cut = not b.copies, all_phases(p)
+    turned, cut = is_turned(p), all_phases(p)
     number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
     filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
 
     before = [-c.first for c in cut]
     steps = ([1] * len(cut), [1] * len(cut))
-    seen_channels = of_a_group(q)[0] * q.groups
-    window = window_of(q, grad, batch, seen_channels, p.out_image, (*steps, before))
+    window = window_of(q, grad, batch, _slid_over(q, grad), p.out_image, (*steps, before))
     results = (batch, *rows)
     if pixels:
         window, results = _of_pixels(window, rows), _single(batch, rows)
@@ -446,21 +479,21 @@ def _phases(
             for k, n in zip(rows, taps, strict=False):
                 row = row * n + k
             there = te.all(phase < number, f < wide)
-            return te.if_then_else(there, filter[(phase, f, row, last, c)], te.const(0, p.dtype))
+            return te.if_then_else(there, filter[(phase, row, last, f, c)], te.const(0, p.dtype))
         kept, inside = tap_of_phase(p, phase, at)
         read = filter[p.filter_place(c, f, kept[len(kept) - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep, *inside), read, te.const(0, p.dtype))
 
     right = Taps(tap, wide, filled, taps, p.dtype, turned=turned, whole=whole, number=number)
     axes, place = _taps_of_phases(cut, whole)
-    part, rc, left_c, right_c = _channels(p, filled)
+    rc, left_c, right_c = _channels(p, filled)
 
     def element(*index: Any) -> Any:
         *result, phase, f = index
         at, inside = place(phase)
         value = seen(f, result, at, left_c).astype(p.accumulate)
         other = right(f, at, right_c, phase).astype(p.accumulate)
-        return te.sum(value * other, axis=[*part, *axes, rc], where=inside)
+        return te.sum(value * other, axis=[*axes, rc], where=inside)
 
     total = te.compute((*results, number, wide), element, name="Sums")
     phased = te.compute(total.shape, lambda *index: total[index].astype(p.dtype), name="Rounded")
@@ -484,7 +517,7 @@ def _phases(
     )  # fmt: skip
     sums = BoxSums(
         total, seen.tensor, right.tensor, turned=turned, slices=sliced(q), whole=whole,
-        windows=pixels, seen=seen.staged,
+        windows=pixels, seen=seen.staged, halves=_halves(p, filled),
     )  # fmt: skip
     return BoxDeclaration(
         p, inputs, output, total, None, None, sums, (), b.copies, phased,
@@ -582,9 +615,13 @@ def _filter(p: Convolution, image: Any, grad: Any, batch: Any, whole: bool) -> B
 
 
 def of_row(p: Convolution) -> int:
-    """Channels of a row of shared memory, where a gradient by the filter reads whole boxes."""
-    w = widths(p.dtype)
-    return w.step(w.filled(p.channels // p.groups))
+    """Channels of a row of shared memory, where a gradient by the filter reads whole boxes: as many
+    as an instruction has columns for, of each tap of a row."""
+    w, wide = widths(p.dtype), p.kernel[-1]
+    row = w.step(w.filled(p.channels // p.groups))
+    while row > w.deep and row * wide > MOST_COLUMNS:
+        row //= 2
+    return row
 
 
 def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
@@ -613,5 +650,5 @@ def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
 #: The declaration of this module, by name.
 FORMS = {
     "boxes": declare_boxes, "whole boxes": declare_whole_boxes, "seen boxes": declare_seen_boxes,
-    "pixels": declare_pixels,
+    "pixels": declare_pixels, "block rows": declare_rows,
 }  # fmt: skip

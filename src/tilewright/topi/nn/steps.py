@@ -24,12 +24,14 @@ def apply_step(
     tensors: dict[str, Any],
     unit: float = 1.0,
     quantized: str = "",
+    rectified: bool = False,
 ) -> Tensor:
     """``unit * x`` after one step, in the type of ``x``; ``tensors``, or what
     is read by the indices of theirs, by their names in the step.
 
     ``quantized`` is the type of images in 8 bits: each product is rounded by itself then, so that
-    results are the same bits by every schedule and on every target.
+    results are the same bits by every schedule and on every target. What is ``rectified`` has a
+    ReLU before it is quantised, of which the lower bound of integers takes the place.
     """
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
@@ -40,7 +42,7 @@ def apply_step(
                 return value * (te.sigmoid(value * unit) * unit)
             value = value * unit
         if step.name == "quantize":
-            return _rounded_apart(_quantize(value, step, quantized))
+            return _rounded_apart(_quantize(value, step, quantized, rectified))
         if step.name == "dequantize":
             value = value.astype("float32")
         read = {
@@ -57,13 +59,14 @@ def apply_step(
 
 
 def by_channel(
-    step: Step, x: Tensor, images: Images, tensors: dict[str, Any], quantized: str = ""
-) -> tuple[Tensor, list[Tensor]]:
+    step: Step, x: Tensor, images: Images, tensors: dict[str, Any], quantized: str = "",
+    rectified: bool = False,
+) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """As :func:`apply_step`, and the stages that it reads what is the same for a channel from: of a
     step that computes two such numbers, of others, which read what they need, there are none."""
     of = None if quantized else scale_and_shift(step, x.dtype, tensors)
     if of is None or len(step.tensors) == 2:
-        return apply_step(step, x, images, tensors, quantized=quantized), []
+        return apply_step(step, x, images, tensors, 1.0, quantized, rectified), []
     n, c, space = images.extents(x.shape)
     scale, shift = (
         te.compute((c,), lambda k, j=j: of(k)[j], name=name)
@@ -105,10 +108,12 @@ def _rounded_apart(e: Expr) -> Expr:
     return _Apart().expr(e)
 
 
-def _quantize(v: Any, step: Step, dtype: str) -> Any:
+def _quantize(v: Any, step: Step, dtype: str, rectified: bool) -> Any:
     """``round(v * (1 / scale)) + zero``, ties to even, saturated; the lowest value for NaN."""
     scale, zero = step.values
-    return saturated(v * (1 / scale), int(zero), dtype)
+    if not dtype:  # of floats, which are rounded behind the epilogue
+        return v * (1 / scale)
+    return saturated(v * (1 / scale), int(zero), dtype, rectified)
 
 
 def _affine(name: str) -> Callable[..., Any]:

@@ -18,7 +18,7 @@ from tilewright import te
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.te import Tensor
 from tilewright.topi.declare import IMAGES, finished, placeholders
-from tilewright.topi.nn.box_copies import ROW, by_pixels, is_in_halves, widths
+from tilewright.topi.nn.box_copies import ROW, by_pixels, is_in_halves, joined_by, widths
 from tilewright.topi.nn.box_factors import WHOLE, up
 from tilewright.topi.nn.box_windows import BoxDeclaration, BoxSums, _by_pixels
 from tilewright.topi.nn.images import Images
@@ -35,9 +35,10 @@ _PARTED = 16
 
 
 def joined(p: Conv) -> int:
-    """How many groups are joined, so that instructions have whole ones; 0 where none are."""
+    """How many groups are joined, so that instructions have whole ones, the last of which may have
+    fewer; 0 where none are."""
     own, filters = p.channels // p.groups, p.multiplier
-    counts = (n for n in range(1, p.groups + 1) if p.groups % n == 0)
+    counts = range(1, p.groups + 1)
     return next((n for n in counts if own * n % CHANNELS == 0 and filters * n % FILTERS == 0), 0)
 
 
@@ -47,7 +48,7 @@ def taps_of(p: Conv) -> Conv | None:
     if p.groups == 1:
         return p if is_thin(p) or p.channels % widths(p.dtype).chunk == 0 else None
     n = joined(p)
-    return p.replace(groups=p.groups // n, multiplier=p.multiplier * n) if n else None
+    return joined_by(p, n) if n else None
 
 
 def is_thin(p: Conv) -> bool:
@@ -70,14 +71,17 @@ class TapDeclaration(BoxDeclaration):
 
     seen: Tensor | None = None
 
-    def boxes_of(self, channels: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The boxes of dy and of x of a step, channels last, of a block of some ``channels``."""
+    def boxes_of(self, channels: int, above: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The boxes of dy and of x of a step, channels last, of a block of some ``channels``, and
+        of as many rows of taps, if not of all."""
         assert isinstance(self.problem, Conv)
         p = taps_of(self.problem)
         assert p is not None
         filters, row = rows_of(p)
-        x = (*reach(p, self.boxes.pixels), row) if self.seen is None else box_of_rows(p, channels)
-        return (*self.boxes.pixels, filters), x
+        dy = (*self.boxes.pixels, filters)
+        if self.seen is not None:
+            return dy, box_of_rows(p, channels)
+        return dy, (*reach(p, self.boxes.pixels, above), row)
 
 
 def pixel_box(p: Conv) -> tuple[int, int, int]:
@@ -133,7 +137,7 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     inputs = placeholders(p, given)
     made = taps_of(p)
     assert made is not None
-    views = inputs
+    views, n = inputs, max(1, made.multiplier // p.multiplier)
     if made.batch != p.batch:
         views = {
             name: _by_pixels(x, p.layout) if name in IMAGES else x for name, x in inputs.items()
@@ -141,11 +145,11 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     x, dy = views["data"], views["grad"]
     thin, copies, seen = is_thin(made), tuple[Tensor, ...](), None
     if thin:
-        copies = (_rows(made, x),)
+        copies = (rows_of_columns(made, x),)
         sums, seen = _thin_sums(made, copies[0], dy, x.shape[0])
     else:
         sums = _sums(made, x, dy, x.shape[0])
-    total, own, n = sums.total, p.channels // p.groups, made.multiplier // p.multiplier
+    total, own = sums.total, p.channels // p.groups
     result = total
     if thin or n > 1 or p.rank == 1:
         gone = [0] * (2 - p.rank)
@@ -163,7 +167,7 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     )  # fmt: skip
 
 
-def _rows(p: Conv, image: Any) -> Tensor:
+def rows_of_columns(p: Conv, image: Any) -> Tensor:
     """Rows of an image of few channels, from their padding on: (image, row, columns of its channels
     side by side)."""
     w, images, each = widths(p.dtype), Images(p.layout), filled(p)
@@ -181,7 +185,8 @@ def _rows(p: Conv, image: Any) -> Tensor:
 
 def _steps(p: Conv, grad: Any, sizes: Sequence[Any], row: int) -> Tensor:
     """Boxes of dy, by rows of channels."""
-    out, filters, images = p.out_image, p.out_channels, Images(p.layout)
+    out, images = p.out_image, Images(p.layout)
+    filters = int(images.extents(grad.shape)[1])
 
     def pixel(part: Any, n: Any, y: Any, x: Any, m: Any) -> Any:
         m = part * row + m
@@ -230,22 +235,24 @@ def _thin_sums(p: Conv, rows: Tensor, grad: Any, batch: Any) -> tuple[BoxSums, T
     return BoxSums(total, left, right, True, pixels=box), seen
 
 
-def reach(p: Conv, box: Sequence[Any]) -> tuple[Any, ...]:
-    """Images, rows and columns of a phase of x that all taps of a box of dy see."""
-    taps = zip(box[1:], p.kernel, p.dilation, p.stride, strict=True)
+def reach(p: Conv, box: Sequence[Any], rows: int = 0) -> tuple[Any, ...]:
+    """Images, rows and columns of a phase of x that all taps of a box of dy see, or those of so
+    many ``rows`` of them: of one, where there are strides."""
+    kernel = (rows or p.kernel_h, p.kernel_w)
+    taps = zip(box[1:], kernel, p.dilation, p.stride, strict=True)
     return box[0], *(e + (k - 1) * d // s for e, k, d, s in taps)
 
 
 def _sums(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
     images, own, rows = Images(p.layout), p.channels // p.groups, rows_of(p)
-    box = pixel_box(p)
+    box, channels = pixel_box(p), int(images.extents(image.shape)[1])
     sizes = [up(e, n) for e, n in zip((batch, *p.out_image), box, strict=True)]
     left = _steps(p, grad, sizes, rows[0])
     (down, across), (dy, dx), (top, before) = p.dilation, p.stride, p.padding[:2]
 
     def seen(part: Any, a: Any, b: Any, n: Any, y: Any, x: Any, c: Any) -> Any:
         c, at = part * rows[1] + c, [y * dy + a - top, x * dx + b - before]
-        inside = [n < batch, c < p.channels]
+        inside = [n < batch, c < channels]
         inside += [v for i, e in zip(at, p.image, strict=True) for v in (i >= 0, i < e)]
         read = image[images.order(n, c, at[2 - p.rank :])]
         return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))

@@ -308,12 +308,14 @@ class Conv(Convolution):
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
         """One of :data:`~tilewright.topi.nn.depthwise_byte_dots.FORMS`, of
-        :data:`~tilewright.topi.nn.tap_gradients.FORMS`, or of those of
+        :data:`~tilewright.topi.nn.tap_gradients.FORMS`, of
+        :data:`~tilewright.topi.nn.thin_boxes.FORMS`, or of those of
         :class:`~tilewright.topi.operators.convolution.Convolution`."""
         from tilewright.topi.nn.depthwise_byte_dots import FORMS as DOTS
         from tilewright.topi.nn.tap_gradients import FORMS as TAPS
+        from tilewright.topi.nn.thin_boxes import FORMS as THIN
 
-        known: dict[str, Any] = DOTS | TAPS
+        known: dict[str, Any] = DOTS | TAPS | THIN
         return known[form](self, given) if form in known else super().declare_as(form, given)
 
     def permutation(self, name: str) -> tuple[int, ...] | None:

@@ -9,7 +9,8 @@ from typing import Any
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.operators.conv_shapes import BLOCKED, layouts
 from tilewright.topi.operators.convolution import Convolution
-from tilewright.topi.problem import OPERATORS, Problem, numbers
+from tilewright.topi.problem import OPERATORS, Problem
+from tilewright.topi.written import numbers
 
 
 def add_arguments(add: Any) -> None:

@@ -50,7 +50,7 @@ def declare_mma(p: Any, tile: AttentionMmaTile, batch: Any = None) -> AttentionD
     """The program of a problem, filled up to whole instructions and steps."""
     keys = tile.step or ROWS
     fill = Fill(ROWS * tile.rows * tile.warps, keys, ROWS, ROWS, keys)
-    return declare_attention(p, rounded=True, fill=fill)
+    return declare_attention(p, rounded=True, fill=fill, together=bool(tile.step))
 
 
 @dataclass(frozen=True)
@@ -66,4 +66,4 @@ class AttentionGroupTile:
 def declare_wgmma(p: Any, tile: AttentionGroupTile, batch: Any = None) -> AttentionDeclaration:
     """The program of a problem, filled up to whole instructions and steps."""
     fill = Fill(GROUP_ROWS * tile.groups, tile.step, ROW, ROW, tile.step)
-    return declare_attention(p, rounded=True, fill=fill)
+    return declare_attention(p, rounded=True, fill=fill, together=True)

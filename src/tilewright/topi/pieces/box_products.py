@@ -14,33 +14,36 @@ from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.thread_order import digits, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
 
-#: Threads of a block that copies.
-_THREADS = 256
+_THREADS = 256  # of a block that copies
 
 
 def load(
     stage: Stage, reader: Stage, at: IterVar, first: int, box: Sequence[int], stages: int,
     apart: bool = True, over: IterVar | None = None, windows: bool = False, cluster: int = 1,
+    producer: bool = False, swizzled: bool = True, late: bool = False,
 ) -> None:  # fmt: skip
-    """Copy a factor by boxes, of axes from the ``first`` on, into swizzled memory, ``stages - 1``
-    iterations of a reader's loop ``at`` ahead, also from one iteration of a loop ``over`` it to the
-    next; boxes lie ``apart``, or overlap, or are of ``windows``, and blocks of a ``cluster`` have
-    the same ones."""
+    """Copy a factor by boxes, of axes from the ``first`` on, into memory that is ``swizzled`` or
+    not, ``stages - 1`` iterations of a reader's loop ``at`` ahead, also from one iteration of a
+    loop ``over`` it to the next; boxes lie ``apart``, or overlap, or are of ``windows``, blocks of
+    a ``cluster`` have the same ones, and ``late`` ones are awaited after others that are asked for
+    behind them."""
     stage.compute_at(reader, at)
     axes = stage.op.axis[first:]
     if apart:
         for axis, extent in zip(axes, box[:-1], strict=False):
             stage.align_bounds(axis, extent)
     kind = str(stage.op.outputs[0].dtype)
-    row = box[-1] * dtype(kind).bytes
-    stage.swizzle(row)
+    row = box[-1] * dtype(kind).bytes if swizzled else 0
+    if swizzled:
+        stage.swizzle(row)
     if stages > 1:
-        stage.pipeline(stages, over=over)
+        stage.pipeline(stages, over=over, producer=producer)
     if windows:
         box = (box[0], box[-1])
-    stage.tensorize(axes[0], tma_load(box, kind, swizzle=row, windows=windows, cluster=cluster))
+    stage.tensorize(axes[0], tma_load(box, kind, row, windows, cluster, late))
 
 
 def bring(
@@ -53,60 +56,57 @@ def bring(
     box: tuple[int, ...] = (step, ROW) if d.boxes.turned else (tile.channels, step)
     first, second = d.boxes.blocks
     if first:
-        own = (step // first, *tile.box, first)
+        *outer, columns = tile.box
+        beside = d.boxes.beside
+        own = (step // first, *outer, columns // beside, beside * first)
     if second:
         box = (step // second, tile.channels, second)
     load(
         boxes, sums, at, -2 - 2 * d.space - bool(first), own, tile.stages, over=over,
-        windows=d.boxes.windows, cluster=tile.boxes_to,
+        windows=d.boxes.windows, cluster=tile.boxes_to, producer=bool(tile.staged),
     )  # fmt: skip
+    where = -2 - d.space - bool(second)
+    if leaves_directly(d, tile):
+        where, box = where - 2, (*digits(d, tile), step)
     load(
-        taps, sums, at, -2 - d.space - bool(second), box, tile.stages, over=over,
-        cluster=tile.filters_to,
+        taps, sums, at, where, box, tile.stages, over=over, cluster=tile.filters_to,
+        producer=bool(tile.staged),
     )  # fmt: skip
+
+
+def terms_of(d: BoxDeclaration) -> int:
+    """Products that a step sums for a result."""
+    return 3 * d.boxes.halves or step_of(d)
 
 
 def step_of(d: BoxDeclaration) -> int:
-    """Channels that a step sums."""
-    return widths(d.problem.dtype).step(extent_of(d.sum.op.reduce_axis[-1]))
+    """Channels that a step brings of either factor."""
+    return 2 * d.boxes.halves or widths(d.problem.dtype).step(extent_of(d.sum.op.reduce_axis[-1]))
 
 
 def by_groups(
     stage: Stage, tile: BlockTile, outside: Sequence[IterVar], pixel: Sequence[IterVar],
-    c: IterVar, pairs: bool, inside: Sequence[IterVar] = (),
+    c: IterVar, pairs: bool, inside: Sequence[IterVar] = (), thread: IterVar | None = None,
 ) -> IterVar:  # fmt: skip
     """Divide the results of a block among its groups of threads, of which the loop is returned,
-    ``outside`` and ``inside`` of which are others; with ``pairs`` of channels stored at once."""
+    ``outside`` and ``inside`` of which are others; with ``pairs`` of channels stored at once. The
+    ``thread`` axis may be that of a loop around."""
+    if thread is None:
+        thread = te.thread_axis((0, tile.groups), "threadIdx.y")
     if tile.turned:  # neighbours of a channel are those of one thread
         group, c = stage.split(c, factor=tile.own_channels)
         stage.reorder(*outside, group, *pixel, c)
-        stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+        stage.bind(group, thread)
         return group
     parts = [stage.split(x, factor=own) for x, own in zip(pixel, tile.of_groups, strict=True)]
     first, c = stage.split(c, factor=tile.own_channels)
     groups = [*(first for first, _ in parts), first]
     stage.reorder(*outside, *groups, *inside, *(last for _, last in parts), c)
     group = stage.fuse(*groups)
-    stage.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    stage.bind(group, thread)
     if pairs:
         stage.vectorize(stage.split(c, factor=2)[1])
     return group
-
-
-def neighbours(stage: Stage, axis: IterVar, blocks: int, count: int) -> list[IterVar]:
-    """An axis of ``blocks``: that of clusters and, behind it, that of the ``count`` blocks of each,
-    if these are several.
-
-    Raises :class:`ScheduleError` where there is no whole number of clusters.
-    """
-    if count == 1:
-        return [axis]
-    if blocks % count:
-        raise stage.error(
-            f"{blocks} blocks are no clusters of {count}", axis,
-            "Let each block copy for itself, or give it another tile",
-        )  # fmt: skip
-    return list(stage.split(axis, factor=count))
 
 
 def copy(s: Schedule, copies: Sequence[Tensor]) -> None:

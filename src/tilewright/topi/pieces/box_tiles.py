@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from tilewright.target.instructions.wgmma import has_columns
@@ -35,7 +35,10 @@ class BoxProductTile:
     warpgroup's, and results any multiple of eight.
 
     A cluster is ``boxes_to`` blocks with the same box and other channels, or ``filters_to`` with
-    the same channels and other boxes: what they share is copied to all at once."""
+    the same channels and other boxes: what they share is copied to all at once. Where some
+    are ``staged``, a warp of its own copies boxes, and each of the others stores results of so many
+    channels at once, or of so many pixels if it is turned; or TMA ``stores`` them. TMA also brings
+    what is ``added`` to results, while they are multiplied; else threads read it behind that."""
 
     images: int = 2
     rows: int = 8
@@ -48,23 +51,34 @@ class BoxProductTile:
     boxes_to: int = later(1)
     filters_to: int = later(1)
     planes: int = later(0)
+    staged: int = later(0)
+    stores: int = later(0)
+    added: int = later(0)
 
     @staticmethod
     def of(
         box: tuple[int, ...], channels: int, stages: int, splits: int = 1, boxes: int = 1,
-        turned: int = 0, boxes_to: int = 1, filters_to: int = 1,
+        turned: int = 0, boxes_to: int = 1, filters_to: int = 1, staged: int = 0, stores: int = 0,
+        added: int = 0,
     ) -> BoxProductTile:  # fmt: skip
         """The tile of a :attr:`box`."""
         planes = box[1] if len(box) > 3 else 0
         return BoxProductTile(
             box[0], box[-2], box[-1], channels, stages, splits, boxes, turned, boxes_to,
-            filters_to, planes,
+            filters_to, planes, staged, stores, added,
         )  # fmt: skip
 
     @property
     def lanes(self) -> int:
         """Threads of a group."""
         return LANES
+
+    @property
+    def part(self) -> BoxProductTile:
+        """What of a tile is in shared memory at once before it is stored."""
+        if not self.staged:
+            return self
+        return replace(self, **{"images" if self.turned else "channels": self.staged})
 
     @property
     def box(self) -> tuple[int, ...]:
@@ -97,8 +111,8 @@ class BoxProductTile:
 class BoxGradientTile:
     """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
     pixels; each 64 filters are a warpgroup's. Of whole boxes it computes those of ``rows`` rows of
-    taps, each of which is a warpgroup's, for 64 filters. Of a cluster, ``dy_to`` blocks share what
-    they need of dy, or ``x_to`` of x."""
+    taps, and each of these by 64 filters is a warpgroup's. Of a cluster, ``dy_to`` blocks share
+    what they need of dy, or ``x_to`` of x. With a ``producer`` a warp of its own copies boxes."""
 
     filters: int = 128
     channels: int = 128
@@ -107,8 +121,9 @@ class BoxGradientTile:
     dy_to: int = later(1)
     x_to: int = later(1)
     rows: int = later(0)
+    producer: int = later(0)
 
     @property
     def groups(self) -> int:
         """Warpgroups."""
-        return self.rows or self.filters // ROWS
+        return max(1, self.rows) * (self.filters // ROWS)

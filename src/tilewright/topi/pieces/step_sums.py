@@ -3,9 +3,10 @@
 What tensor cores add to a sum they round towards zero, so the errors of many of TF32 add up to one
 side (docs/decisions/0004-float32-on-tensor-cores.md); and of products of 8-bit floats Hopper's keep
 about 14 bits, whatever the type of sums (DeepSeek-AI, "DeepSeek-V3 Technical Report", 3.3.2). So
-where results are to be those of float32, what they add in one step, up to 32 products of float32 or
-128 of 8-bit floats for each result, is a sum of its own, which threads add to those before. Where
-problems allow more, and for all other types, tensor cores add all of it.
+where results are to be those of float32, what they add in one step, up to 16 channels of float32,
+the products with small halves first, or 128 of 8-bit floats for each result, is a sum of its own,
+which threads add to those before. Where problems allow more, and for all other types, tensor cores
+add all of it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
-from tilewright.topi.pieces.box_products import step_of
+from tilewright.topi.pieces.box_products import terms_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.problem import Problem
 
@@ -30,7 +31,7 @@ def are_apart(p: Problem) -> bool:
 def steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, IterVar]:
     """The loop over steps, of taps and channels, and that over the channels of a step."""
     *taken, c = sums.op.reduce_axis
-    c, k = sums.split(c, factor=step_of(d))
+    c, k = sums.split(c, factor=terms_of(d))
     order = [c, *taken] if d.boxes.whole else [*taken, c]
     sums.reorder(*order, k)
     return sums.fuse(*order), k
@@ -40,7 +41,8 @@ def axes_of(axes: Sequence[IterVar], d: BoxDeclaration) -> tuple[list[IterVar], 
     """Of the axes of sums that of the phase, where there is one, and those of a result."""
     *outer, f = axes
     phase = [] if d.phased is None else [outer.pop()]
-    return phase, [*outer[-1 - d.space :], f]
+    place = 1 + d.space + (d.boxes.beside > 1)
+    return phase, [*outer[-place:], f]
 
 
 def add_steps(

@@ -5,12 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.target.devices import WARP
+from tilewright.topi.parameters import later
+
+#: By how many elements a row of a filter is longer in shared memory than it is wide, so that no
+#: bank is met twice.
+APART = 8
 
 
 @dataclass(frozen=True)
 class TapGradientTile:
-    """A block computes ``filters`` by ``channels`` of all taps, from one of ``splits`` parts of the
-    pixels.
+    """A block computes ``filters`` by ``channels`` of all taps, or of so many ``rows`` of them,
+    from one of ``splits`` parts of the pixels.
 
     ``warps_m`` by ``warps_n`` by ``warps_r`` by ``warps_t`` warps have parts of the filters, of the
     channels, and of the rows and columns of taps.
@@ -24,6 +29,7 @@ class TapGradientTile:
     warps_t: int = 1
     stages: int = 3
     splits: int = 1
+    rows: int = later(0)
 
     @property
     def own(self) -> tuple[int, int]:

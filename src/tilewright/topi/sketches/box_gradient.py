@@ -16,8 +16,9 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_blocks import neighbours
 from tilewright.topi.pieces.box_parts import add_parts
-from tilewright.topi.pieces.box_products import copy, innermost, load, neighbours
+from tilewright.topi.pieces.box_products import copy, innermost, load
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -45,17 +46,17 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     counts = [-(-extent_of(a) // e) for a, e in ((m, tile.filters), (c, tile.channels))]
     blocks, m = out.split(m, factor=tile.filters)
     parts, c = out.split(c, factor=tile.channels)
+    group, m = out.split(m, factor=ROWS)
+    groups, inner = [group], [m, c]
     if tile.rows:
-        group, high = out.split(taps[0], nparts=tile.rows)
-        inner = [high, m, taps[1], c]
-    else:
-        group, m = out.split(m, factor=ROWS)
-        inner = [m, c]
+        above, high = out.split(taps[0], factor=tile.rows)
+        others, groups, inner = [*others, above], [high, group], [m, taps[1], c]
     blocks, *ranks = neighbours(out, blocks, counts[0], tile.x_to)
     parts, *more = neighbours(out, parts, counts[1], tile.dy_to)
     ranks += more
-    out.reorder(*others, blocks, parts, *ranks, group, *inner)
+    out.reorder(*others, blocks, parts, *ranks, *groups, *inner)
     out.bind(out.fuse(*others, blocks, parts, *ranks), te.thread_axis("blockIdx.x"))
+    group = out.fuse(*groups)
     out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
     if extent_of(d.sum.op.axis[-1]) % 2 == 0:
         out.vectorize(out.split(c, factor=2)[1])
@@ -83,12 +84,15 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         rows[0],
         wgmma(wide, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * row)),
     )
-    first = -2 - d.space  # of pixels and channels, the last axes
-    load(s[left], sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=tile.dy_to)
-    seen = d.reach(d.boxes.pixels) if tile.rows else d.boxes.pixels
+    first, alone = -2 - d.space, bool(tile.producer)  # of pixels and channels, the last axes
+    load(
+        s[left], sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=tile.dy_to,
+        producer=alone,
+    )  # fmt: skip
+    seen = d.reach(d.boxes.pixels, tile.rows) if tile.rows else d.boxes.pixels
     load(
         s[right], sums, at, first, (*seen, row), tile.stages, apart=not tile.rows,
-        cluster=tile.x_to,
+        cluster=tile.x_to, producer=alone,
     )  # fmt: skip
     return s
 

@@ -12,7 +12,7 @@ from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_parts import add_parts
-from tilewright.topi.pieces.box_products import bring, by_groups, copy, step_of
+from tilewright.topi.pieces.box_products import bring, by_groups, copy, terms_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart
 from tilewright.topi.pieces.tiling import extent_of
@@ -25,7 +25,7 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     copy(s, d.copies)
     sums = s[d.sum]
     *taken, c = sums.op.reduce_axis
-    c, _ = sums.split(c, factor=step_of(d))
+    c, _ = sums.split(c, factor=terms_of(d))
     sums.reorder(*taken, c)
     part, _ = sums.split(sums.fuse(*taken, c), nparts=tile.splits)
     writer = s.rfactor(d.sum, part)

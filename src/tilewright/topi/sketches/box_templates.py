@@ -6,8 +6,14 @@ from tilewright.topi.gpu import box_gradient_tiles as gradients
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import tap_gradient_tiles as taps
 from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
-from tilewright.topi.gpu.warp_box_tiles import suits_warps, warp_box_tiles
+from tilewright.topi.gpu.warp_box_tiles import (
+    suits_narrow,
+    warp_box_tiles,
+    warp_form,
+    warp_price,
+)
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
+from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
@@ -31,8 +37,8 @@ BOXES = (
              where=boxes.suits_window_splits, arch="sm_90a", matrices=True, form="pixels",
              operators=(), types=("float", "int"), price=boxes.price(split=True, windows=True)),
     Template("gpu.warp_boxes", WarpBoxTile, schedule_warp_boxes, ("forward", "dgrad"), None, True,
-             warp_box_tiles, ("cuda", "sim"), shared=True, where=suits_warps, arch="sm_90a",
-             matrices=True, form="seen boxes", operators=()),
+             warp_box_tiles, ("cuda", "sim"), shared=True, where=suits_narrow, arch="sm_90a",
+             matrices=True, form=warp_form, operators=(), price=warp_price),
     Template("gpu.whole_boxes", BoxProductTile, schedule_whole_boxes, (), None, True,
              whole_tiles, ("cuda", "sim"), shared=True, where=suits_whole,
              arch="sm_90a", matrices=True, form="whole boxes", operators=(),
@@ -41,6 +47,10 @@ BOXES = (
              boxes.window_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_windows,
              arch="sm_90a", matrices=True, form="pixels", operators=(), types=("float", "int"),
              price=boxes.price(windows=True)),
+    Template("gpu.block_rows", BoxProductTile, schedule_box_products, (), None, True,
+             boxes.row_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_rows, arch="sm_90a",
+             matrices=True, form="block rows", operators=(), types=("int",),
+             price=boxes.price(beside=BESIDE)),
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
@@ -50,12 +60,14 @@ BOXES = (
              matrices=True, form=byte_form, operators=(), types=("int",)),
     Template("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, (), None, True,
              taps.tap_gradient_tiles, ("cuda", "sim"), shared=True, where=taps.suits_taps,
-             arch="sm_90a", matrices=True, form="shared taps", operators=()),
+             arch="sm_90a", matrices=True, form="shared taps", operators=(),
+             price=taps.tap_price),
     Template("gpu.whole_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
              gradients.whole_gradient_tiles, ("cuda", "sim"), shared=True,
              where=gradients.suits_whole_gradient, arch="sm_90a", matrices=True,
-             form="whole boxes", operators=()),
+             form="whole boxes", operators=(), price=gradients.gradient_price(whole=True)),
     Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
              gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
-             arch="sm_90a", matrices=True, form="boxes", operators=()),
+             arch="sm_90a", matrices=True, form="boxes", operators=(),
+             price=gradients.gradient_price()),
 )  # fmt: skip

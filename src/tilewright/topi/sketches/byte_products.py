@@ -13,7 +13,8 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import copy, over_threads, step_of
-from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.pieces.box_results import share, stage_results, staged
+from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
@@ -39,7 +40,7 @@ def schedule_byte_products(d: BoxDeclaration, tile: WarpProductTile) -> Schedule
     boxes, taps = (s.cache_read(t, "shared", [d.sum]) for t in (d.left, d.right))
     seen, filters = (s.cache_read(t, "fragment", [d.sum]) for t in (boxes, taps))
     results, out = staged(s, d), s[d.output]
-    block, box = store(out, d, tile)
+    block, box, _ = store(out, d, tile)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     warp = stage_results(s[results], d, tile, box, out)

@@ -13,7 +13,6 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
-from tilewright.target.instructions import tma_load
 from tilewright.te import Tensor
 from tilewright.topi.nn.tap_gradients import TapDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
@@ -61,6 +60,9 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     beside, c = out.split(c, factor=tile.channels)
     wm, m = out.split(m, factor=own_m)
     wn, c = out.split(c, factor=own_n)
+    if tile.rows:
+        above, r = out.split(r, factor=tile.rows)
+        part = [*part, above]
     wr, r = out.split(r, nparts=tile.warps_r)
     wt, t = out.split(t, nparts=tile.warps_t)
     out.reorder(*part, blocks, beside, wr, wt, wm, wn, m, r, t, c)
@@ -94,15 +96,10 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
                 load_fragments(stage, others, (n, y, x), c, d.boxes.pixels, loads[k], turned=True)
             else:
                 stage.unroll(*stage.op.axis)
-    for tensor, box in zip(boxes, d.boxes_of(tile.channels), strict=True):
+    for tensor, box in zip(boxes, d.boxes_of(tile.channels, tile.rows), strict=True):
         stage = s[tensor]
-        if tensor is boxes[0] or d.seen is None:
-            load(stage, sums, at, len(stage.op.axis) - 4, box, tile.stages, apart=False)
-        else:  # rows of few channels, as they lie
-            stage.compute_at(sums, at)
-            if tile.stages > 1:
-                stage.pipeline(tile.stages)
-            stage.tensorize(stage.op.axis[-3], tma_load(box, d.problem.dtype))
+        rows = tensor is boxes[-1] and d.seen is not None  # of few channels, as they lie
+        load(stage, sums, at, -len(box), box, tile.stages, apart=False, swizzled=not rows)
     return s
 
 

@@ -15,18 +15,20 @@ from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import innermost, load, over_threads
-from tilewright.topi.pieces.box_results import share, stage_results, staged, store
+from tilewright.topi.nn.thin_boxes import ThinDeclaration
+from tilewright.topi.pieces.box_products import copy, innermost, load, over_threads
+from tilewright.topi.pieces.box_results import share, stage_results, staged
+from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
-from tilewright.topi.pieces.tap_tiles import WarpBoxTile
+from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
-#: By type: the product, and the load of pixels.
+#: By type: the product, and the loads of pixels and of taps.
 _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
-    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16),
-    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16),
+    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16, found.ldmatrix_b_f16),
+    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16, found.ldmatrix_b_bf16),
 }
 #: Products of a warp up to which the loops over taps are written out.
 _UNROLLED = 512
@@ -36,12 +38,15 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
     pixels = d.boxes.seen
     assert pixels is not None
-    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, pixels, *d.numbers)
+    rows = isinstance(d, ThinDeclaration)  # as they lie, of columns side by side
+    copies = d.copies if rows else ()
+    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, pixels, *d.numbers, *copies)
+    copy(s, copies)
     boxes = s.cache_read(d.left, "shared", [pixels])
     filters = s.cache_read(d.right, "shared", [d.sum])
     taps = s.cache_read(filters, "fragment", [d.sum])
     results, out = staged(s, d), s[d.output]
-    block, box = store(out, d, tile, one_by_one=True, together=True)
+    block, box, _ = store(out, d, tile, one_by_one=True, together=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     warp = stage_results(s[results], d, tile, box, out, together=True)
@@ -63,7 +68,7 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     sums.unroll(*whole, *phase, f)
     if products <= _UNROLLED:
         sums.unroll(*tap, c)
-    multiply, load_pixels = _INSTRUCTIONS[d.problem.dtype]
+    multiply, load_pixels, load_taps = _INSTRUCTIONS[d.problem.dtype]
     sums.tensorize(pairs[0], multiply)
 
     stage = s[pixels]
@@ -74,19 +79,30 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
 
     stage = s[taps]
     stage.compute_at(sums, c)
-    *others, k = stage.op.axis
-    k, pair = stage.split(k, factor=2)
-    stage.unroll(*others, k)
-    stage.vectorize(pair)
+    *others, f, k = stage.op.axis
+    if products > _UNROLLED and tile.own % 16 == 0:  # of others, registers keep most
+        fo, f = stage.split(f, factor=16)
+        ko, k = stage.split(k, factor=16)
+        stage.reorder(*others, fo, ko, k, f)
+        stage.unroll(*others, fo, ko)
+        stage.tensorize(k, load_taps)
+    else:
+        k, pair = stage.split(k, factor=2)
+        stage.unroll(*others, f, k)
+        stage.vectorize(pair)
     stage = s[filters]
     stage.compute_at(out, block)
     *others, f, c = stage.op.axis
+    stage.storage_align(f, extent_of(c), APART)
     forward = d.problem.pass_ == "forward"
     far, near = (f, c) if forward else (c, f)  # neighbours in the filter, too
     near, lane = stage.split(near, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
     stage.reorder(*others, far, near, lane)
     over_threads(stage, stage.fuse(*others, far, near), tile)
     stage.vectorize(lane)
-    row = extent_of(boxes.op.axis[-1])
-    load(s[boxes], out, box, -4, (*d.reach(tile.box), row), tile.stages, False)
+    stage, seen = s[boxes], d.reach(tile.box)
+    if rows:
+        load(stage, out, box, -3, seen, tile.stages, apart=False, swizzled=False)
+    else:
+        load(stage, out, box, -4, (*seen, extent_of(boxes.op.axis[-1])), tile.stages, apart=False)
     return s

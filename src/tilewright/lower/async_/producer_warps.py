@@ -1,0 +1,52 @@
+"""A kernel with a pipeline that a producer fills is marked: one more warp copies its boxes.
+
+The program stays as it is, what every thread does, of which one asks for boxes. The code generator
+takes it apart: the producer does what concerns boxes, as that thread would, and the others do the
+rest. That is the same program where nothing but arrivals, and waits for boxes, orders what the
+others do with the memory of boxes and what fills it: the producer comes to no barrier of the block.
+So barriers are inserted as if those that free copies kept nothing else apart
+(:mod:`~tilewright.lower.async_.insert_barriers`), and the proof asks for the rest
+(:meth:`~tilewright.lower.analysis.dependence.Dependences.with_producer`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import FillAhead, Instr, Stmt, Sync
+from tilewright.ir.visit import statements
+from tilewright.target.queues import QUEUES
+
+
+def producer_warps(func: Func) -> Func:
+    """``func`` marked where a pipeline asks for it; it stands before pipelines are lowered.
+
+    Raises :class:`LoweringError` where such a pipeline copies no boxes.
+    """
+    produced = [s for s in statements(func.body) if isinstance(s, FillAhead) and s.producer]
+    for mark in produced:
+        if not _copies_boxes(mark.body):
+            raise LoweringError(
+                f"pipeline of {mark.buffer.name!r}: a producer copies boxes, and these are none. "
+                "Tensorize the stage with tma_load, or leave out `producer`"
+            )
+    return replace(func, producer=True) if produced else func
+
+
+def _copies_boxes(s: Stmt) -> bool:
+    issued = [x.instruction for x in statements(s) if isinstance(x, Instr)]
+    return bool(issued) and all(i.queue and QUEUES[i.queue].apart for i in issued)
+
+
+def check_producer(func: Func) -> None:
+    """Raises :class:`LoweringError` where a producer would have to come to a barrier of the block,
+    or to no arrivals at all."""
+    frees = [s for s in statements(func.body) if isinstance(s, Sync) and s.frees]
+    if func.producer and not all(s.split for s in frees):
+        names = ", ".join(sorted({repr(b.name) for s in frees if not s.split for b in s.frees}))
+        raise LoweringError(
+            f"pipeline of {names}: its copies are freed by a barrier of the block, which a "
+            "producer does not come to. Bind whole warps, or leave out `producer`"
+        )

@@ -1,0 +1,47 @@
+"""What boxes cost beside their bytes: lines of memory that rows lie in, and copies for them."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright.topi.gpu.machine import MEMORY
+from tilewright.topi.nn.box_copies import as_brought, by_pixels, is_in_halves, is_turned, widths
+from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.operators.convolution import Convolution
+
+#: Bytes of a line of memory, and microseconds of a launch that copies an image, and of one that
+#: copies a filter, which is small.
+LINE, COPYING, FILTER = 128, 1.35, 1.0
+
+
+def crossing(pixel: int, row: int) -> float:
+    """In how many lines of memory rows of as many bytes lie, in the mean, of pixels of as many; of
+    rows that are as long as a line, or divide it.
+
+    >>> crossing(512, 128), crossing(192, 64), crossing(192, 128), crossing(432, 128)
+    (1.0, 1.0, 1.5, 1.875)
+    """
+    offsets = [k * pixel % LINE for k in range(LINE // 16)]
+    return sum((at + row - 1) // LINE + 1 for at in offsets) / len(offsets)
+
+
+def copying(own: Convolution | None, p: Convolution) -> float:
+    """Microseconds of the copies that are made where ``p`` computes a problem's ``own`` convolution
+    in its place, of a pass whose result is an image: of a filter that lies otherwise, and of what
+    windows slide over, where it has other channels or other pixels."""
+    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
+        return 0
+    own = by_pixels(as_brought(own))
+    if own == p and (not is_phased(own) or is_turned(own)):
+        return 0
+    (read, elements), (channels, made) = slid_over(own), slid_over(p)
+    if p.groups > 1 or read == channels:
+        return FILTER
+    return FILTER + COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
+
+
+def slid_over(p: Convolution) -> tuple[int, int]:
+    """Channels of what windows slide over, and elements of it."""
+    channels = p.out_channels if p.pass_ == "dgrad" else p.channels
+    image = p.out_image if p.pass_ == "dgrad" else p.image
+    return channels, p.batch * channels * math.prod(image)

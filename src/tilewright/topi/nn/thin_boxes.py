@@ -1,0 +1,105 @@
+"""Convolutions of images of few channels as products of boxes of rows that all taps read.
+
+A copy of the image has columns of 4 or 8 channels, as many as make what neighbouring results see
+begin at multiples of 16 bytes. So the columns of a row of the filter are one axis, of which a
+result sees a part of a row, and neighbours see parts that overlap: nothing else is copied.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tilewright import te
+from tilewright.topi.declare import placeholders
+from tilewright.topi.nn.box_copies import Boxed, widths
+from tilewright.topi.nn.box_factors import WHOLE, Taps, up
+from tilewright.topi.nn.box_windows import BoxDeclaration, BoxSums, declared_with_epilogue
+from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.tap_gradients import filled, is_thin, rows_of_columns
+from tilewright.topi.operators.conv import Conv
+
+
+@dataclass(frozen=True)
+class ThinDeclaration(BoxDeclaration):
+    """A convolution of rows of columns of few channels, side by side."""
+
+    def reach(self, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
+        """Images, rows and elements of rows of what a box of results sees."""
+        assert isinstance(self.problem, Conv)
+        return reach(self.problem, box)
+
+
+def is_thin_forward(p: Any) -> bool:
+    """Whether it is a forward pass of 16 bits whose rows are read so."""
+    if not isinstance(p, Conv) or p.pass_ != "forward" or not p.channels_last or p.rank != 2:
+        return False
+    return p.dtype in ("float16", "bfloat16") and p.accumulate == "float32" and is_thin(p)
+
+
+def depth(p: Conv) -> int:
+    """Elements of a row that a result sees, filled up to what an instruction multiplies."""
+    return widths(p.dtype).filled(p.kernel_w * filled(p))
+
+
+def reach(p: Conv, box: Sequence[int]) -> tuple[int, int, int]:
+    """Images, rows and elements of rows of what a box of results sees."""
+    images, rows, columns = box
+    high = (rows - 1) * p.stride[0] + (p.kernel_h - 1) * p.dilation[0] + 1
+    return images, high, (columns - 1) * p.stride[1] * filled(p) + depth(p)
+
+
+def declare_thin_boxes(p: Conv, given: Any = None) -> ThinDeclaration:
+    """The program of a problem that :func:`is_thin_forward`; ``given`` as in
+    :func:`~tilewright.topi.declare.declare`."""
+    inputs = placeholders(p, given)
+    image, filter = inputs["data"], inputs["filter"]
+    rows, batch, (high, wide) = rows_of_columns(p, image), image.shape[0], p.out_image
+    b = Boxed(p, rows, filter, (rows,))
+    sums = _sums(p, rows, filter, batch)
+    result = Images(p.result_layout).compute(
+        batch, p.out_channels, (high, wide), lambda n, c, at: sums.total[(n, *at, c)], "Conv"
+    )
+    d = declared_with_epilogue(p, inputs, result, sums, b)
+    return ThinDeclaration(**vars(d))
+
+
+def _sums(p: Conv, rows: Any, filter: Any, batch: Any) -> BoxSums:
+    each, deep, (high, wide) = filled(p), depth(p), p.out_image
+    down, apart, top = p.stride[0], p.stride[1] * each, p.padding[0]
+
+    def element(n: Any, y: Any, e: Any) -> Any:
+        at = y - top
+        inside = [n < batch, at >= 0, at < p.height, e < rows.shape[2]]
+        return te.if_then_else(te.all(*inside), rows[n, at, e], te.const(0, p.dtype))
+
+    # Further than there is anything, so that any tile goes at an edge.
+    sizes = [up(e, WHOLE) for e in (batch, high, wide)]
+    left = te.compute(reach(p, sizes), element, name="Seen")
+
+    def window(n: Any, y: Any, x: Any, r: Any, t: Any, j: Any) -> Any:
+        return left[n, y * down + r * p.dilation[0], x * apart + j]
+
+    seen = te.compute((*sizes, p.kernel_h, 1, deep), window, name="Windows")
+
+    def tap(f: Any, j: Any, at: Sequence[Any]) -> Any:
+        t, c = j // each, j % each
+        read = filter[p.filter_place(f, c, (at[0], t))]
+        inside = te.all(f < p.out_channels, t < p.kernel_w, c < p.channels)
+        return te.if_then_else(inside, read, te.const(0, p.dtype))
+
+    right = Taps(tap, p.out_channels, deep, [p.kernel_h, 1], p.dtype, whole=True)
+    extents = (("rh", p.kernel_h), ("rw", 1), ("rc", deep))
+    r, t, k = axes = [te.reduce_axis((0, e), name) for name, e in extents]
+
+    def total(n: Any, y: Any, x: Any, f: Any) -> Any:
+        value = seen[n, y, x, r, t, k].astype(p.accumulate)
+        return te.sum(value * right(f, (r, t), k).astype(p.accumulate), axis=axes)
+
+    sums = te.compute((batch, high, wide, p.out_channels), total, name="Sums")
+    return BoxSums(sums, left, right.tensor, whole=True, seen=seen)
+
+
+#: The declaration of this module, by name.
+FORMS = {"thin boxes": declare_thin_boxes}

@@ -1,0 +1,105 @@
+"""The loops in which a block stores results of products of boxes, from shared memory or from the
+registers of threads that hold parts of them."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright import te
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Stage
+from tilewright.target.devices import WARP
+from tilewright.target.instructions import tma_store
+from tilewright.topi.nn.box_copies import ROW, widths
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.images import Images
+from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.box_blocks import blocks_of, wide_of
+from tilewright.topi.pieces.box_products import over_threads
+from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
+
+
+def store(
+    out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool = False, alike: bool = True,
+    together: bool = False,
+) -> tuple[IterVar, IterVar, tuple[IterVar, IterVar] | None]:  # fmt: skip
+    """Whole rows of results from shared memory, or in layouts in which channels lie in blocks, or
+    first, whole rows of those; returns the loops over blocks and over the boxes of each, as
+    :func:`~tilewright.topi.pieces.box_blocks.blocks_of`, and where warps or TMA store parts of
+    these, those over groups and parts."""
+    block, box, pixel, channels = blocks_of(out, d, tile, one_by_one, alike, together)
+    images, flat = Images(d.problem.result_layout), [x for place in pixel for x in place]
+    *own, c = [*flat, *channels] if images.last else [channels[0], *flat, *channels[1:]]
+    chunk = min(widths(d.output.dtype).chunk, tile.channels)
+    lanes = math.gcd(images.block or wide_of(d), chunk) if images.last or images.block else 1
+    if isinstance(tile, BoxProductTile) and tile.stores:
+        return block, box, _by_boxes(out, tile, own, c, str(d.output.dtype))
+    c, lane = out.split(c, factor=lanes)
+    if isinstance(tile, BoxProductTile) and tile.staged:
+        out.vectorize(lane)
+        return block, box, _by_warps(out, tile, own, c, lane, lanes)
+    out.unroll(over_threads(out, out.fuse(*own, c), tile))
+    out.vectorize(lane)
+    return block, box, None
+
+
+def store_directly(
+    out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool = False, alike: bool = True
+) -> tuple[IterVar, IterVar, IterVar]:
+    """The same from registers, where they :func:`~tilewright.topi.pieces.thread_order
+    .leaves_directly`; returns the loop over groups, too."""
+    block, box, pixel, channels = blocks_of(out, d, tile, one_by_one, alike)
+    within = [x for _, *more in pixel for x in more]
+    if d.boxes.beside > 1:  # of which each group has every fourth pixel
+        *rows, x = (x for x, *_ in pixel)
+        x, among = out.split(x, factor=d.boxes.beside)
+        groups, own = [among], [*rows, x]
+    else:
+        images, *space = tile.of_groups
+        sizes = (images, *space[len(space) + 1 - len(pixel) :])
+        parts = [out.split(x, factor=n) for (x, *_), n in zip(pixel, sizes, strict=True)]
+        groups, own = [first for first, _ in parts], [last for _, last in parts]
+    *outer, c = channels
+    c, lane = out.split(c, factor=widths(d.output.dtype).chunk)
+    out.reorder(*groups, *outer, c, *own, *within, lane)
+    group = out.fuse(*groups)
+    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    out.vectorize(lane)
+    return block, box, group
+
+
+def _by_warps(
+    out: Stage, tile: BoxProductTile, pixel: list[IterVar], c: IterVar, lane: IterVar, lanes: int
+) -> tuple[IterVar, IterVar]:
+    """Let each warp store what it has in its fragments, a part of it at a time; returns the loops
+    over groups and over parts."""
+    q = out.fuse(*pixel)
+    if tile.turned:
+        at, rest = c, q
+    else:
+        at, rest = q, c
+    group, at = out.split(at, nparts=tile.groups)
+    warp, at = out.split(at, nparts=tile.lanes // WARP)
+    part, rest = out.split(rest, factor=tile.staged // (1 if tile.turned else lanes))
+    q, c = (rest, at) if tile.turned else (at, rest)
+    out.reorder(group, part, warp, q, c, lane)
+    turn, thread = out.split(out.fuse(q, c), factor=WARP)
+    out.reorder(turn, warp, thread, lane)
+    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    out.bind(out.fuse(warp, thread), te.thread_axis((0, tile.lanes), "threadIdx.x"))
+    out.unroll(turn)
+    return group, part
+
+
+def _by_boxes(
+    out: Stage, tile: BoxProductTile, pixel: list[IterVar], c: IterVar, kind: str
+) -> tuple[IterVar, IterVar]:
+    """Let TMA store what each group of threads has, in boxes of :data:`ROW` channels."""
+    group, q = out.split(out.fuse(*pixel), nparts=tile.groups)
+    part, c = out.split(c, factor=tile.staged)
+    some, c = out.split(c, factor=ROW)
+    out.reorder(group, part, some, q, c)
+    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    out.unroll(some)
+    out.tensorize(q, tma_store((ROWS, ROW), kind, swizzle=2 * ROW))
+    return group, part

@@ -1,0 +1,202 @@
+"""A warp of its own copies boxes for the others: on sim, in the proof, on Hopper."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.correctness.test_mbarriers import steps
+from tests.support.dense import convolution
+from tests.support.depthwise import TOLERANCE, run
+
+import tilewright
+from tilewright.codegen.cuda import generate
+from tilewright.codegen.mbarriers import slots
+from tilewright.ir.func import Func
+from tilewright.ir.stmt import Queue, Stmt, Sync
+from tilewright.ir.visit import Rewriter, Steps, statements
+from tilewright.lower.pipeline import lower
+from tilewright.runtime.nvrtc import compile_cubin
+from tilewright.runtime.sass import disassemble
+from tilewright.topi import Conv
+from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
+from tilewright.topi.templates import TEMPLATES
+from tilewright.verify import check
+
+HOPPER = "cuda -arch=sm_90a"
+TARGETS = ["sim", pytest.param(HOPPER, marks=pytest.mark.needs_cuda)]
+
+
+def _conv(pass_: str = "forward", channels: int = 72, kernel: int = 1) -> Conv:
+    return Conv.parse((4, channels, 9, 7), (192, channels, kernel, kernel), 1, padding=kernel // 2,
+                      pass_=pass_, dtype="float16", layout="NHWC")  # fmt: skip
+
+
+_ADDED = Conv.parse((1, 8, 1, 1), (8, 8, 1, 1), 1, epilogue="batch_norm+residual+relu").epilogue
+
+#: Problems, and tiles: several one after the other, of parts of channels or of pixels, of clusters.
+PRODUCED: list[tuple[str, Conv, Any]] = [
+    ("gpu.box_products", _conv(), BoxProductTile(128, 1, 1, 192, 3, staged=64, boxes=2)),
+    ("gpu.box_products", _conv(), BoxProductTile(128, 1, 1, 96, 4, staged=32)),
+    ("gpu.box_products", _conv("dgrad"), BoxProductTile(64, 1, 1, 128, 2, staged=128)),
+    ("gpu.box_products", _conv(), BoxProductTile(80, 1, 1, 128, 3, turned=1, staged=80)),
+    ("gpu.box_products", _conv(), BoxProductTile(64, 1, 1, 64, 3, staged=64, filters_to=2)),
+    ("gpu.window_products", _conv(kernel=3), BoxProductTile(128, 1, 1, 64, 3, staged=32, boxes=2)),
+    ("gpu.box_products", _conv(kernel=3), BoxProductTile(2, 8, 8, 64, 3, staged=64)),
+    ("gpu.box_products", _conv().replace(epilogue=_ADDED),
+     BoxProductTile(64, 1, 1, 64, 3, staged=64, boxes=2)),
+    ("gpu.box_splits", _conv(channels=256), BoxProductTile(64, 1, 1, 64, 3, 2, staged=64)),
+    ("gpu.box_gradient", _conv("wgrad"), BoxGradientTile(64, 64, 3, 2, producer=1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("name", "p", "tile"), PRODUCED, ids=lambda x: str(x)[:60])
+def test_they_are_right(name: str, p: Conv, tile: Any, target: str) -> None:
+    template = TEMPLATES[name]
+    d = template.declare(p, tile)
+    kernel = tilewright.build(template.schedule(d, tile), d.args, target)
+    device = target.split()[0].replace("sim", "cpu")
+    assert run(p, kernel, device=device, exact=convolution) < TOLERANCE[p.dtype]
+
+
+def _lowered(name: str, p: Conv, tile: Any) -> Func:
+    template = TEMPLATES[name]
+    d = template.declare(p, tile)
+    return lower(template.schedule(d, tile), d.args, HOPPER).funcs[0]
+
+
+@pytest.mark.parametrize(("name", "p", "tile"), PRODUCED, ids=lambda x: str(x)[:60])
+def test_they_are_proved_and_warps_wait_for_boxes_alone(name: str, p: Conv, tile: Any) -> None:
+    func = _lowered(name, p, tile)
+    assert func.producer
+    assert check(func) == []
+    text = generate(tilewright.ir.Module("m", func.params, (func,)), "sm_90a").text
+    kernel = text.partition('extern "C"')[2]
+    assert f"__launch_bounds__({128 * tile.groups + 32})" in kernel
+    consumer, producer = kernel.split("tma.consume();")[1].split("tma.produce();")
+    assert "tma.load" not in consumer
+    assert "wgmma" not in producer
+    assert "bar.sync" not in producer
+    loop = consumer.partition("wgmma.mma_async")[2]
+    assert "bar.sync" not in loop
+    assert "__syncthreads" not in loop
+    assert ("__syncwarp" in loop) == (name in ("gpu.box_products", "gpu.window_products"))
+
+
+class _Changed(Rewriter):
+    def __init__(self, places: dict[Any, Stmt]) -> None:
+        self.places = places
+
+    def steps(self, s: Stmt) -> Steps:
+        return self.places[s] if s in self.places else (yield from super().steps(s))
+
+
+@pytest.fixture(scope="module")
+def produced() -> Func:
+    return _lowered(*PRODUCED[0])
+
+
+def test_a_barrier_of_the_block_frees_no_copy_for_a_producer(produced: Func) -> None:
+    split = [s for s in statements(produced.body) if isinstance(s, Sync) and s.split]
+    places: dict[Any, Stmt] = {s: replace(s, split=False) for s in split}
+    found = check(replace(produced, body=_Changed(places).stmt(produced.body)))
+    assert any("on which all threads arrive for the producer" in str(x) for x in found)
+
+
+def test_warps_that_share_results_meet(produced: Func) -> None:
+    """Each barrier of a warp is needed."""
+    warp = [s for s in statements(produced.body) if isinstance(s, Sync) and s.scope == "warp"]
+    assert warp
+    for s in warp:
+        left = _Changed({s: tilewright.ir.stmt.Seq(())}).stmt(produced.body)
+        assert any(x.kind == "race" for x in check(replace(produced, body=left)))
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("at", [0, 3])
+def test_products_do_not_wait_for_one_another(at: int) -> None:
+    func = _lowered(*PRODUCED[at])
+    text = generate(tilewright.ir.Module("m", func.params, (func,)), "sm_90a").text
+    code = disassemble(compile_cubin(text, "sm_90a").data)
+    assert not re.search(r"\b(LDL|STL)\b", code)
+    assert len(re.findall("HGMMA", code)) <= 8
+    assert "WARPGROUP.DEPBAR.LE gsb0, 0x1" in code
+
+
+class Block:
+    """Warps of a block and its producer on their way, and mbarriers in use as in the code written:
+    those that boxes land on, and those that warps arrive on when they have done with copies."""
+
+    def __init__(self, plan: list[Queue | Sync], barriers: int, seed: int) -> None:
+        self.barriers, self.random = barriers, random.Random(seed)
+        own = [s for s in plan if not (isinstance(s, Sync) and not s.split)]
+        self.plans = {w: own if w == "producer" else plan for w in ("producer", 0, 1, 2)}
+        self.at, self.issued, self.awaited, self.freed = (
+            dict.fromkeys(self.plans, 0) for _ in range(4)
+        )
+        self.landed, self.emptied, self.arrived = ([0] * barriers for _ in range(3))
+        self.under_way: list[int] = []
+
+    def run(self) -> None:
+        while any(self.at[w] < len(plan) for w, plan in self.plans.items()):
+            able = [w for w, plan in self.plans.items() if self.at[w] < len(plan) and self.able(w)]
+            if self.under_way and (not able or self.random.random() < 0.3):
+                group = self.under_way.pop(self.random.randrange(len(self.under_way)))
+                # A box of a group lands in the phase of that group.
+                assert self.landed[group % self.barriers] == group // self.barriers
+                self.landed[group % self.barriers] += 1
+                continue
+            assert able, "nothing lets a warp go on"
+            self.step(self.random.choice(able))
+
+    def able(self, w: Any) -> bool:
+        match self.plans[w][self.at[w]]:
+            case Queue(_, "wait", pending) if self.issued[w] - self.awaited[w] > pending:
+                group = self.awaited[w]
+                return self.landed[group % self.barriers] % 2 != group // self.barriers % 2
+            case Sync(split=True) if w == "producer":
+                turn = self.freed[w]
+                return self.emptied[turn % self.barriers] % 2 != turn // self.barriers % 2
+            case Sync(split=False):
+                return all(self.at[x] >= self.at[w] for x in self.plans if x != "producer")
+        return True
+
+    def step(self, w: Any) -> None:
+        match self.plans[w][self.at[w]]:
+            case Queue(_, "wait", pending) if self.issued[w] - self.awaited[w] > pending:
+                self.awaited[w] += 1
+                return
+            case Sync(split=True):
+                place = self.freed[w] % self.barriers
+                if w != "producer":
+                    # Nobody arrives for a phase before the one before it is over.
+                    assert self.emptied[place] == self.freed[w] // self.barriers
+                    self.arrived[place] += 1
+                    if self.arrived[place] == len(self.plans) - 1:
+                        self.arrived[place] = 0
+                        self.emptied[place] += 1
+                self.freed[w] += 1
+            case Queue(_, "commit"):
+                if w == "producer":
+                    self.under_way.append(self.issued[w])
+                self.issued[w] += 1
+        self.at[w] += 1
+
+
+@pytest.mark.parametrize("stages", [2, 3, 4])
+def test_parities_are_right_in_whatever_order_warps_go_on(stages: int) -> None:
+    func = _lowered("gpu.box_products", _conv(channels=200),
+                    BoxProductTile(64, 1, 1, 64, stages, staged=64, boxes=2))  # fmt: skip
+    plan, found = steps(func.body), slots(func, "tma")
+    plan = [s for s in plan if (s.scope == "shared" if isinstance(s, Sync) else s.queue == "tma")]
+    assert any(isinstance(s, Sync) and s.split for s in plan)
+    for seed in range(60):
+        Block(plan, found, seed).run()
+    if found > 1:
+        with pytest.raises(AssertionError):
+            for seed in range(400):
+                Block(plan, found // 2, seed).run()
