@@ -16,6 +16,7 @@ from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
     STAGES,
+    SUMS_OF_PIXELS,
     best_of,
     clusters,
     convolution_of,
@@ -112,7 +113,7 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                     cost = time_of(
                         problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
-                        crossing=crossed,
+                        crossing=crossed, rates=SUMS_OF_PIXELS,
                     )  # fmt: skip
                     cost *= _PRODUCED if producer else 1
                     if splits > 1:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import chain, product
 from operator import itemgetter
@@ -142,7 +142,7 @@ class Rates:
 _RESULTS = Rates(0.261, 78.4, 0.302, 1.6, 0.58, 37_500, 0.3, 3.69, 1.25)
 _BYTES = Rates(0.504, 61.0, 0.302, 1.1, 0.379, 82_700, 0.15, 2.83, 1.14)
 _WIDE = Rates(0.624, 86.0, 0.302, 1.6, 0.421, 39_500, 0.14, 2.0, 1.18)
-_SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
+SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
 
 
 def convolution_of(p: Problem) -> Convolution | None:
@@ -358,12 +358,18 @@ class Sizes:
         )
 
 
-@functools.lru_cache(maxsize=64)
 def _product_tiles(
     problem: Problem, *, split: bool, windows: bool = False, beside: int = 1
 ) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,
     each group of threads has every so many-th."""
+    return _priced(problem, split, windows, beside)
+
+
+@functools.lru_cache(maxsize=64)
+def _priced(
+    problem: Problem, split: bool, windows: bool, beside: int
+) -> dict[BoxProductTile, float]:  # fmt: skip
     several = each_image(problem)
     p = several or suited(problem)
     assert p is not None
@@ -387,19 +393,20 @@ def _product_tiles(
         boxes = {beside: boxes_of(of, ROWS * beside, across=across)}
     alike = computes_numbers(p)
     last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
+    every = channels_of(problem, p)
+    direct = direct_channels(problem, p, every)
     shapes = [
         (rows, channels, box, False)
-        for groups, channels in product(boxes, channels_of(problem, p))
+        for groups, channels in product(boxes, direct if beside > 1 else every)
         for rows in [ROWS * groups]
         for box in boxes[groups]
-        if beside == 1 or leaves_directly(problem, p, channels)
     ]
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
         shapes += turned_shapes(p, of.extents, split)
-    own, slow = of.mean * of.parts, slower(p)
-    simple = several is None and slices == of.phases == beside == 1 and last
+    own, rates, in_pairs, slow = of.mean * of.parts, _rates(p), of.written, slower(p)
+    simple = several is None and slices == of.phases == beside == 1 and last and not direct
     if simple and not split and not are_apart(p):
         made = produced(
             problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
@@ -422,12 +429,12 @@ def _product_tiles(
         if split and not into:
             continue
         sides = (channels, rows) if turned else (rows, channels)
-        directly = not turned and leaves_directly(problem, p, channels)
+        directly = channels in direct and not turned
         staged = 0 if split else of.staged(problem, rows, channels, directly) + there
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
         blocks *= beside == 1
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
-        written = of.stored if directly else of.written
+        written = of.stored if directly else in_pairs
         stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
@@ -442,6 +449,7 @@ def _product_tiles(
             time = functools.partial(
                 time_of, problem, *sides, of.depth * of.terms, stages=stages, resident=resident,
                 slices=slices, brought_rows=blocks, added_there=late, crossing=crossed,
+                rates=rates,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -478,15 +486,15 @@ def _product_tiles(
     return found
 
 
-def leaves_directly(
-    problem: Problem, p: Convolution, channels: int, whole: bool = False
-) -> bool:  # fmt: skip
-    """Whether tiles of some channels, which are no rows of instructions, leave shared memory out:
-    of a problem that is computed as ``p``, in ``whole`` boxes or not."""
+def direct_channels(
+    problem: Problem, p: Convolution, channels: Iterable[int], whole: bool = False
+) -> list[int]:
+    """Of channels that tiles may have, which are no rows of instructions, those whose results leave
+    shared memory out: of a problem that is computed as ``p``, in ``whole`` boxes or not."""
     copied = isinstance(problem, Conv) and (problem.layout != p.layout or copies_filter(problem))
-    blocks = p.block and not (whole or copied)
-    plain = not (is_turned(p) or blocks) and sliced(p) == 1
-    return plain and in_order(problem, p.result_channels, channels)
+    if is_turned(p) or (p.block and not (whole or copied)) or sliced(p) > 1:
+        return []
+    return [c for c in channels if in_order(problem, p.result_channels, c)]
 
 
 def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
@@ -577,6 +585,7 @@ def time_of(
     p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
     cluster: int = 1, added_there: bool = False, crossing: float = 1,
+    rates: Rates = _RESULTS,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
@@ -584,19 +593,18 @@ def time_of(
     part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
     memory where it is ``added_there``. A row that is brought lies in ``crossing`` lines of memory,
     in the mean."""
-    r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _rates(p)
-    times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
-    times += r.cluster * (cluster > 1)
+    times = rates.products + rates.narrow / columns_of(columns // slices, p.dtype)
+    times += rates.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
-    stores = rows * columns * size / r.stored
+    stores = rows * columns * size / rates.stored
     multiplied = rows * columns * step / rate * (1 + _CROSSED * (crossing - 1))
     if brought_rows:
         multiplied = max(multiplied, brought_rows / (SHORT_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
-    cache = blocks * brought / (r.reads * CACHE)
-    memory = p.bytes / (r.kept * MEMORY)
+    cache = blocks * brought / (rates.reads * CACHE)
+    memory = p.bytes / (rates.kept * MEMORY)
     waves = blocks / (MACHINE.sms * resident)
-    begin = r.begin + steps * r.wait / (stages - 1) + r.alone * stores * (resident == 1)
+    begin = rates.begin + steps * rates.wait / (stages - 1) + rates.alone * stores * (resident == 1)
     if p.epilogue:
         alone += arithmetic(p, rows, columns, resident)
         added = _ADDED_THERE if added_there else _ADDED
