@@ -6,8 +6,8 @@
 runs in a process of its own and chooses its kernels by ``--policy``; the two take turns batch by
 batch, so that what disturbs one disturbs both. Their results have to agree. A row has the time of
 each version's faster layout, in the best of some places in memory; a ratio is the new time by the
-old one. With ``--cpu-time`` times are
-of the processes, on one thread of a machine in use.
+old one. Code is equal where the operations of the machine are; ratios of such layers are noise.
+With ``--cpu-time`` times are of the processes, on one thread of a machine in use.
 """
 
 from __future__ import annotations
@@ -81,11 +81,14 @@ def serve() -> None:
         target = Target.parse(f"llvm -threads={ask['threads']}")
         chosen = next(iter(select.options(p, target, ask["policy"])))
         given: list[Any] = [x, filter.reshape(p.filter_shape), y]
-        call = chosen.build().kernel.bind(*given)  # type: ignore[attr-defined]
+        kernel: Any = chosen.build().kernel  # type: ignore[attr-defined]
+        call = kernel.bind(*given)
         call()
         np.save(ask["file"], y)
         clock = time.process_time if ask["cpu"] else time.perf_counter
-        print(json.dumps(f"{chosen.algorithm.name} {chosen.config}"), flush=True)
+        lines = (line.partition("#")[0].split() for line in kernel.assembly.splitlines())
+        code = [line[0] for line in lines if line and line[0][0] not in "._"]
+        print(json.dumps([f"{chosen.algorithm.name} {chosen.config}", code]), flush=True)
 
 
 class Version:
@@ -126,7 +129,7 @@ def measured(
     import numpy as np
 
     shape, k, stride = layer
-    best: dict[str, tuple[float, str]] = {}
+    best: dict[str, tuple[float, str, list[str]]] = {}
     for layout in [x for x in LAYOUTS for _ in range(_PLACES)]:
         chosen, counts, results = {}, {}, {}
         for side, version in versions.items():
@@ -145,13 +148,15 @@ def measured(
             for side in _SIDES[:: 1 if turn % 2 else -1]:
                 times[side].append(versions[side].ask(number=counts[side]))
         for side, found in times.items():
-            what = statistics.median(found), f"{layout} {chosen[side]}"
+            kernel, code = chosen[side]
+            what = statistics.median(found), f"{layout} {kernel}", code
             best[side] = min(best.get(side, what), what)
-    (old, old_kernel), (new, new_kernel) = (best[side] for side in _SIDES)
+    (old, old_kernel, old_code), (new, new_kernel, new_code) = (best[side] for side in _SIDES)
     return {
         "layer": f"{shape} K{k} s{stride}", "threads": options.threads, "old us": old * 1e6,
-        "new us": new * 1e6, "ratio": new / old, "old kernel": old_kernel,
-        "new kernel": new_kernel,
+        "new us": new * 1e6, "ratio": new / old, "equal code": old_code == new_code,
+        "old instructions": len(old_code), "new instructions": len(new_code),
+        "old kernel": old_kernel, "new kernel": new_kernel,
     }  # fmt: skip
 
 
@@ -198,6 +203,7 @@ def main() -> None:
     ratios = [row["ratio"] for row in rows]
     summary = {
         "old": Path(options.old).name, "new": options.new or commit(here), "layers": len(rows),
+        "equal code": sum(row["equal code"] for row in rows),
         "geometric mean": geometric_mean(ratios), "least": min(ratios), "most": max(ratios),
     }  # fmt: skip
     print(json.dumps(summary))

@@ -53,7 +53,8 @@ def annotate(stage: Stage, axis: IterVar, kind: ForKind) -> None:
 def pragma(stage: Stage, axis: IterVar, key: str, value: Any) -> None:
     """Attach a pragma to a loop: ``auto_unroll_max_step`` (unroll loops inside whose product of
     extents is at most the value), ``unroll_explicit`` (write unrolled loops out), ``trim`` and
-    ``partition`` (False switches that pass off for the loop), ``stream_stores`` (whole vectors of
+    ``partition`` (False switches that pass off for the loop, and True divides it for a guard of any
+    share of its work), ``stream_stores`` (whole vectors of
     the result go past the caches: a hint, which targets other than x86 CPUs leave out),
     ``import_llvm`` (LLVM IR as text, whose functions ``te.call_extern`` finds on target "llvm").
 

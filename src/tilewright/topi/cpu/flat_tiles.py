@@ -28,6 +28,9 @@ _FILTERS = 8
 #: Lines of the first-level cache whose addresses are a multiple of these bytes apart, and how much
 #: longer products take of a tile with more pixels in the same place.
 _WAYS, _PLACES, _CROWDED = 8, 4096, 1.3
+#: How much longer they take of a tile whose pixels are of other rows each time, and have addresses
+#: of their own.
+_BROKEN = 1.05
 #: Bytes of the first-level cache that numbers of the filter keep, and times of a product in which a
 #: vector of them comes from the second otherwise, if of 64 bytes.
 _FIRST, _FROM_SECOND = 2**15, 4.6
@@ -167,6 +170,9 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
     if whole and pixels % single:  # a tile of fewer
         count, rest = count - 1, _step(t, pixels % single)
+    row = w.result[-1]
+    if whole and copies and t.rows % row and row % t.rows:
+        step *= _BROKEN
     if whole and not copies and t.rows > _WAYS * _apart(p):
         step *= _CROWDED
     if t.across and own * taps * t.channels * 4 > _FIRST:  # all of it for each tile
