@@ -49,7 +49,8 @@ _ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
 #: each row of a tile beyond 128: what is not predicted is hidden by other blocks.
 _BESIDE, _LARGE = 1.013, 1e-4
-#: By how much more in three dimensions and in 8 bits, where a time was more than predicted.
+#: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
+#: time was more than predicted.
 _VOLUMES, _BYTES = 0.15, 0.1
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
@@ -136,7 +137,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
                 beside = _BESIDE + _LARGE * max(0, rows - 128) + _VOLUMES * (len(of.extents) > 3)
-                beside += _BYTES * problem.is_quantized
+                beside += _BYTES * (problem.is_quantized + bool(of.block))
                 found[BoxProductTile.of(box, channels, stages, boxes=each)] = beside * cost
     return found
 
