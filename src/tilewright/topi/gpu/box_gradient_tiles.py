@@ -15,8 +15,8 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
-    GROUPS,
     STAGES,
+    SUMS_OF_PIXELS,
     best_of,
     clusters,
     convolution_of,
@@ -24,6 +24,7 @@ from tilewright.topi.gpu.box_products import (
     suited,
     time_of,
 )
+from tilewright.topi.gpu.box_shapes import GROUPS
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
@@ -106,7 +107,7 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                     cost = time_of(
                         problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
-                        crossing=crossed,
+                        crossing=crossed, rates=SUMS_OF_PIXELS,
                     )  # fmt: skip
                     cost *= _PRODUCED if producer else 1
                     if splits > 1:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 
 from tilewright.topi.gpu.machine import MEMORY
-from tilewright.topi.nn.box_copies import as_brought, is_in_halves, widths
+from tilewright.topi.nn.box_copies import as_brought, by_pixels, is_in_halves, is_turned, widths
+from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.convolution import Convolution
 
-#: Bytes of a line of memory, and microseconds of a launch that copies.
-LINE, COPYING = 128, 1.35
+#: Bytes of a line of memory, and microseconds of a launch that copies an image, and of one that
+#: copies a filter, which is small.
+LINE, COPYING, FILTER = 128, 1.35, 1.0
 
 
 def crossing(pixel: int, row: int) -> float:
@@ -24,14 +26,18 @@ def crossing(pixel: int, row: int) -> float:
 
 
 def copying(own: Convolution | None, p: Convolution) -> float:
-    """Microseconds of the copy of what windows slide over, where ``p``, which computes a problem's
-    ``own`` convolution, has other channels or other pixels; of a pass whose result is an image."""
-    if own is None or own.pass_ == "wgrad" or p.groups > 1 or is_in_halves(p):
+    """Microseconds of the copies that are made where ``p`` computes a problem's ``own`` convolution
+    in its place, of a pass whose result is an image: of a filter that lies otherwise, and of what
+    windows slide over, where it has other channels or other pixels."""
+    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
         return 0
-    (read, elements), (channels, made) = slid_over(as_brought(own)), slid_over(p)
-    if read == channels:
+    own = by_pixels(as_brought(own))
+    if own == p and (not is_phased(own) or is_turned(own)):
         return 0
-    return COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
+    (read, elements), (channels, made) = slid_over(own), slid_over(p)
+    if p.groups > 1 or read == channels:
+        return FILTER
+    return FILTER + COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY
 
 
 def slid_over(p: Convolution) -> tuple[int, int]:

@@ -77,12 +77,13 @@ def produced(
     ``after`` says what an epilogue takes of rows by columns, ``behind`` how many boxes a block
     computes of all, of so many tiles, where so many are computed at once.
     """
-    if dtype(problem.dtype).bytes != 2:
-        return
     wide = p.result_channels
+    few = 2 * math.prod(of.extents) * wide < MACHINE.sms * ROWS * ROWS  # of which sums have parts
+    if few or dtype(problem.dtype).bytes != 2:
+        return
     for box, own in product(boxes, channels):
         rows, number, parts = math.prod(box), of.boxes(box), -(-wide // own)
-        if 2 * number * parts < MACHINE.sms:  # which is for sums in parts
+        if 2 * number * parts < MACHINE.sms:
             continue
         for stages, part, stores in _staged(problem, of, box, own, wide):
             for boxes_to, filters_to in _clusters(parts, number) if p.groups == 1 else [(1, 1)]:

@@ -16,20 +16,19 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
-    GROUPS,
     SHORT_ROWS,
     Sizes,
     added_bytes,
     arithmetic,
     best_of,
-    boxes_of,
     channels_of,
     convolution_of,
+    direct_channels,
     is_sooner,
-    leaves_directly,
     resident_blocks,
     suited,
 )
+from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
@@ -50,7 +49,8 @@ _ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
 #: each row of a tile beyond 128: what is not predicted is hidden by other blocks.
 _BESIDE, _LARGE = 1.013, 1e-4
-#: By how much more in three dimensions and in 8 bits, where a time was more than predicted.
+#: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
+#: time was more than predicted.
 _VOLUMES, _BYTES = 0.15, 0.1
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
@@ -88,9 +88,11 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
-    for groups, channels in product(GROUPS, channels_of(problem, p)):
+    every = channels_of(problem, p)
+    direct = direct_channels(problem, p, every, whole=True)
+    for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
-        directly = leaves_directly(problem, p, channels, whole=True)
+        directly = channels in direct
         staged = of.staged(problem, rows, channels, directly)
         columns = columns_of(channels // slices, p.dtype)
         added, read = added_bytes(problem, rows, channels)
@@ -135,7 +137,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
                 beside = _BESIDE + _LARGE * max(0, rows - 128) + _VOLUMES * (len(of.extents) > 3)
-                beside += _BYTES * problem.is_quantized
+                beside += _BYTES * (problem.is_quantized + bool(of.block))
                 found[BoxProductTile.of(box, channels, stages, boxes=each)] = beside * cost
     return found
 
