@@ -95,8 +95,9 @@ def lowered(template: Template, p: Conv) -> Module:
 
 #: Mutants that compute the same, by template.
 EQUIVALENT = {
-    "gpu.toeplitz_warps": 2, "gpu.toeplitz_tf32": 7, "gpu.channel_pairs": 1, "gpu.plane_gradient": 3,
-    "gpu.reduction_planes": 1, "gpu.toeplitz_wgrad": 1, "gpu.row_products": 3,
+    "gpu.toeplitz_warps": 2, "gpu.toeplitz_tf32": 7, "gpu.channel_pairs": 1,
+    "gpu.plane_gradient": 3, "gpu.reduction_planes": 1, "gpu.toeplitz_wgrad": 1,
+    "gpu.row_products": 3,
     "gpu.band_gradient": 1, "gpu.toeplitz_tf32_wgrad": 6, "gpu.reduction_pixels": 3,
     "gpu.reduction_pixel_tiles": 4,
 }  # fmt: skip
