@@ -352,7 +352,8 @@ def test_the_driver_gets_corners_of_windows(monkeypatch: pytest.MonkeyPatch) -> 
     found = []
     for batch, version[0] in ((7, 13_010), (7, 13_020), (70, 13_010)):
         x = te.placeholder((batch, 10, 9, 64), "float16", name="X").buffer
-        storage = cuda_maps.MapStorage(1).addresses[0]
+        kept = cuda_maps.MapStorage(1)
+        (storage,) = kept.addresses
         cuda_maps.encoder(tiled(made, x, {}))(storage, 4096)
         found.append(ctypes.c_uint64.from_address(storage + 8).value >> 21 & 1)
     assert found == [0, 1, 1]
@@ -376,7 +377,8 @@ def test_the_driver_gets_aligned_storage_and_the_innermost_dimension_first(
     monkeypatch.setattr(cuda_maps, "_driver_function", lambda mode: encoding)
     x = te.placeholder((100, 3, 5, 24), "float16", name="X").buffer
     described = tiled(ROWS, x, {})
-    storage = cuda_maps.MapStorage(1).addresses[0]
+    kept = cuda_maps.MapStorage(1)
+    (storage,) = kept.addresses
     cuda_maps.encoder(described)(storage, 4096)
     assert ctypes.string_at(storage, 128) == bytes([7]) * 128
     half, swizzle, promotion = 6, 2, 2  # as cuda.h numbers them
