@@ -371,7 +371,10 @@ def _product_tiles(
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
-        shapes += _turned(p, of.extents, split)
+        whole = p.groups == 1  # a tile has channels of one group
+        shapes += [
+            x for x in _turned(p, of.extents, split) if whole or of_a_group(p)[1] % x[1] == 0
+        ]
     own, written = of.mean * of.parts, of.written
     for (rows, channels, box, turned), late in product(shapes, (False, True)):
         there, read = added_bytes(problem, rows, channels) if late else (0, 0)
