@@ -272,6 +272,13 @@ def calls(results: Results) -> Iterator[dict[str, str]]:
     yield line("host time of an eager call, CPU", ratios, peer_of(results), "torch_overhead.py")
 
 
+#: Layers of a CPU by the option that asks for them.
+_KINDS = {
+    "transposed": "transposed layers of 2x2 to 4x4",
+    "volumes": "layers in three dimensions of 16 to 128 channels",
+}
+
+
 def layers(results: Results) -> Iterator[dict[str, str]]:
     place = results["environment"]
     peer = f"PyTorch {place['torch']}, ONNX Runtime {place['onnxruntime']}"
@@ -283,7 +290,12 @@ def layers(results: Results) -> Iterator[dict[str, str]]:
     if "--dense" in place["command"]:
         yield from dense_layers(results, peer)
         return
+    kind = next((k for k in _KINDS if f"--kind {k}" in place["command"]), "")
     for section, rows in grouped.sections(results["rows"]).items():
+        if kind:
+            what = f"{processor_of(place['device'])}: {_KINDS[kind]}, {section}, float32"
+            yield line(what, ratios_of(rows), peer, f"cpu_layers.py --kind {kind}")
+            continue
         filters = sorted({row["kernel"] for row in rows}, key=lambda k: int(k.split("x")[0]))
         span = " to ".join(dict.fromkeys((filters[0], filters[-1])))
         dtype = "" if "," in section else f", {rows[0]['dtype']}"

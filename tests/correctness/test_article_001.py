@@ -59,8 +59,7 @@ CASES = [
 
 
 def kernel(p, tile, target):
-    declared = TEMPLATE.declare(p, tile)
-    return tilewright.build(TEMPLATE.schedule(declared, tile), declared.args, target)
+    return tilewright.build(*TEMPLATE.scheduled(p, tile), target)
 
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
@@ -109,8 +108,7 @@ def test_the_first_tiles_sum_in_registers_and_meet_in_a_butterfly(p, arch):
 
 def test_rows_of_the_filter_in_the_padding_are_left_out():
     tile = DirectTile(4, 16, 2, 8, 2, 4, 1)
-    declared = TEMPLATE.declare(LARGE, tile)
-    module = tilewright.lower(TEMPLATE.schedule(declared, tile), declared.args, "sim")
+    module = tilewright.lower(*TEMPLATE.scheduled(LARGE, tile), "sim")
     assert "for to in range(T.max(6 - threadIdx_z // 2 * 2, 0)" in str(module.funcs[0])
 
 
@@ -128,8 +126,7 @@ def test_vectors_of_neighbouring_threads_meet_no_bank_twice(tile):
 
 def test_sim_misses_the_barrier_behind_what_is_staged():
     p, tile = CASES[0]
-    declared = TEMPLATE.declare(p, tile)
-    module = tilewright.lower(TEMPLATE.schedule(declared, tile), declared.args, "sim")
+    module = tilewright.lower(*TEMPLATE.scheduled(p, tile), "sim")
     arrays = [*random_inputs(p, p.shapes()).values(), poison(p)]
     assert simulate(module, arrays).ok
     (mutant,) = [m for m in mutants(module) if m.lacks == "barrier (shared)"]

@@ -53,8 +53,7 @@ def assembly(p: Conv, template: str, values: tuple[int, ...] | None) -> str:
     config = chosen.candidates(p, tilewright.Target.parse(HOPPER))[0]
     if values is not None:
         config = chosen.parse(dict(zip(vars(config), values, strict=True)))
-    declaration = chosen.declare(p, config)
-    module = lower(chosen.schedule(declaration, config), declaration.args, HOPPER)
+    module = lower(*chosen.scheduled(p, config), HOPPER)
     # Past the cache: tests change what is generated.
     return disassemble(compile_cubin(generate(module, "sm_90a").text, "sm_90a").data)
 

@@ -26,8 +26,7 @@ def problem(image, filter, dtype="float16", pass_="forward", **more):
 def build(p, tile, target="sim", batch=None):
     template = SPARSE if isinstance(tile, SparsePairTile) else TEMPLATE
     assert template.fits(p, SM_90A)
-    d = template.declare(p, tile, batch)
-    return tilewright.build(template.schedule(d, tile), d.args, target)
+    return tilewright.build(*template.scheduled(p, tile, batch), target)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
@@ -81,8 +80,7 @@ def test_batches_may_be_left_to_the_call(tile):
 
 def test_an_image_may_have_more_elements_than_32_bits_count():
     p, tile = problem((1, 8, 20000, 20000), (8, 1, 3, 3), padding=1), PairTile(2, 4, 4, 2, 1, 1, 2)
-    d = TEMPLATE.declare(p, tile)
-    assert "tma_load" in repr(tilewright.lower(TEMPLATE.schedule(d, tile), d.args, SM_90A))
+    assert "tma_load" in repr(tilewright.lower(*TEMPLATE.scheduled(p, tile), SM_90A))
 
 
 @pytest.mark.parametrize("target", ["sim", pytest.param(SM_90A, marks=pytest.mark.needs_cuda)])
@@ -200,8 +198,7 @@ def test_a_tile_is_asked_for_before_the_results_of_another_are_stored():
 def test_a_last_block_of_fewer_tiles_has_no_memory_of_its_own():
     p = problem((64, 56, 97, 100), (56, 1, 7, 7), "bfloat16", "dgrad", padding=3)
     tile = PairTile(5, 4, 4, 4, lots=8, turns=17, stages=2)  # 2,240 tiles by 132 blocks
-    d = TEMPLATE.declare(p, tile)
-    lowered = tilewright.lower(TEMPLATE.schedule(d, tile), d.args, SM_90A)
+    lowered = tilewright.lower(*TEMPLATE.scheduled(p, tile), SM_90A)
     held = [b for f in lowered.funcs for b in allocated(f.body) if b.scope == "shared"]
     assert sum(b.name == "grad.shared" for b in held) == 1
 

@@ -33,8 +33,7 @@ CASES = [
 def built(name, p, chunks, target):
     template = TEMPLATES[name]
     tile = dataclasses.replace(template.candidates(p, SM_90A)[0], chunks=chunks)
-    declared = template.declare(p, tile)
-    return tilewright.build(template.schedule(declared, tile), declared.args, target)
+    return tilewright.build(*template.scheduled(p, tile), target)
 
 
 @pytest.mark.parametrize("chunks", [1, 2])

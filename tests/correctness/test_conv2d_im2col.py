@@ -206,8 +206,7 @@ def test_every_candidate_of_a_problem_is_right(p, name, target):
     template = TEMPLATES[name]
     assert template.fits(p, Target.parse(target))
     for tile in template.candidates(p, Target.parse(target))[::3]:
-        found = template.declare(p, tile)
-        kernel = tilewright.build(template.schedule(found, tile), found.args, target)
+        kernel = tilewright.build(*template.scheduled(p, tile), target)
         assert run(p, kernel, exact=convolution) < TOLERANCE[p.dtype]
 
 

@@ -129,8 +129,7 @@ def test_a_depthwise_convolution_converts_few_bytes_at_the_low_rate():
 def test_dot_products_of_words_are_few_instructions():
     """For a result three products of four bytes, and turning what they are of."""
     template, tile = TEMPLATES["gpu.pixel_tiles"], BoxTile(14, 4, 4, 1, 7, 16, keeps=1)
-    d = template.declare(DEPTHWISE, tile)
-    kernel = tilewright.build(template.schedule(d, tile), d.args, CUDA)
+    kernel = tilewright.build(*template.scheduled(DEPTHWISE, tile), CUDA)
     found, results = opcodes(kernel.assembly), 14 * 4 * 4
     assert found["IDP.4A.S8.S8"] == 3 * results
     assert found["PRMT"] < 2 * results

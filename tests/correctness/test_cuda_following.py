@@ -34,8 +34,7 @@ def strips(which: int) -> Module:
     )  # fmt: skip
     template, target = TEMPLATES["gpu.strips"], Target.parse("cuda -arch=sm_90a")
     config = list(template.candidates(p, target))[which]
-    declared = template.declare(p, config)
-    return lower(template.schedule(declared, config), declared.args, target)
+    return lower(*template.scheduled(p, config), target)
 
 
 @pytest.mark.needs_nvrtc

@@ -7,15 +7,7 @@ import dataclasses
 import numpy as np
 import pytest
 from tests.support.dense import convolution
-from tests.support.depthwise import (
-    TOLERANCE,
-    decode,
-    encode,
-    poison,
-    random_inputs,
-    reference,
-    run,
-)
+from tests.support.depthwise import TOLERANCE, decode, encode, poison, random_inputs, reference, run
 
 import tilewright
 from tilewright import te
@@ -66,8 +58,7 @@ def test_images_may_have_three_dimensions(p, pass_, layout, target):
     tiles = list(template.candidates(p, machine))
     device = target.split()[0].replace("sim", "cpu")
     for config, batch in ((tiles[0], te.var("n")), (tiles[len(tiles) // 3], None)):
-        found = template.declare(p, config, batch)
-        kernel = tilewright.build(template.schedule(found, config), found.args, target)
+        kernel = tilewright.build(*template.scheduled(p, config, batch), target)
         assert run(p, kernel, device=device, exact=convolution) < TOLERANCE[p.dtype]
         if batch is not None and device == "cpu":
             shapes = {n: (0, *s[1:]) if n in IMAGES else s for n, s in p.shapes().items()}

@@ -64,10 +64,7 @@ def test_a_kernel_says_what_it_spills() -> None:
     template = TEMPLATES["gpu.toeplitz"]
     names = list(vars(template.config()))
     config = template.parse(dict(zip(names, (8, 16, 4, 2, 3), strict=True)))
-    d = template.declare(p, config)
-    kernel = tilewright.build(
-        template.schedule(d, config), d.args, "cuda -arch=sm_90a", verify=False
-    )
+    kernel = tilewright.build(*template.scheduled(p, config), "cuda -arch=sm_90a", verify=False)
     assert spills_of(kernel) > 1000
 
 

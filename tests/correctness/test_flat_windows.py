@@ -59,6 +59,13 @@ ODD = [
                dtype="float16", epilogue=("bias",)),
     Conv.parse((2, 6, 33), (9, 6, 5), 1, padding=2, stride=2, pass_="dgrad"),
     Conv3d.parse((1, 3, 5, 6, 7), (6, 1, 3, 2, 3), 3, padding=1, stride=2, pass_="dgrad"),
+    # Phases of gradients that have taps of their own, of channels that fill vectors.
+    Conv.parse((2, 32, 9, 8), (20, 32, 3, 3), 1, padding=1, stride=2, pass_="dgrad", layout="NHWC",
+               epilogue=("bias", "relu")),
+    Conv.parse((1, 48, 7, 9), (20, 24, 5, 3), 2, padding=(1, 0, 0, 2), stride=2, pass_="dgrad"),
+    Conv.parse((1, 96, 8, 7), (18, 48, 2, 3), 2, stride=(1, 2), pass_="dgrad", layout="NHWC"),
+    Conv3d.parse((1, 16, 3, 5, 4), (17, 16, 3, 2, 3), padding=1, stride=2, pass_="dgrad",
+                 layout="NDHWC"),
     # Few channels, whose taps are joined; single pixels, read as they lie, some of them beyond the
     # last window; filters that are filled up to whole vectors.
     Conv.parse((2, 3, 23, 19), (40, 3, 7, 5), 1, padding=(3, 1, 2, 0), stride=2, layout="NHWC",
@@ -128,3 +135,13 @@ def test_strided_gradients_multiply_no_zeros():
     p = Conv.parse((1, 8, 16, 16), (8, 8, 4, 4), 1, padding=1, stride=2, pass_="dgrad")
     w = FlatWindows(p)
     assert w.results * w.filters[0] * w.filters[1] * 4 < 1.5 * p.nominal_flops / 2
+
+
+def test_phases_of_gradients_multiply_the_taps_that_they_have():
+    """Of 3x3 taps with a stride of 2 a phase has 4, 2, 2 or 1; four of each would be 16 for 9."""
+    p = Conv.parse((1, 32, 16, 16), (20, 32, 3, 3), 1, stride=2, pass_="dgrad", layout="NHWC")
+    tile = next(t for t in FLAT.candidates(p, CPU) if t.across)
+    d = FLAT.declare(p, tile)
+    text = str(tilewright.lower(FLAT.schedule(d, tile), d.args, CPU))
+    assert "for rh in range((f_outer + 2) // 4, 2)" in text
+    assert "for rw in range((f_outer % 2 + 1) // 2, 2)" in text

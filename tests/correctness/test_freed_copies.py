@@ -73,8 +73,7 @@ def test_first_fillings_wait_for_products_of_the_turn_before(filter, padding, ti
     that read what the next turn fills first."""
     p = Conv.parse((64, 4, 32, 32), (4, 1, *filter), padding=padding, dtype="float16")
     template = TEMPLATES["gpu.toeplitz_staged"]
-    d = template.declare(p, tile)
-    (made,) = pipeline.lower(template.schedule(d, tile), d.args, SM_90A).funcs
+    (made,) = pipeline.lower(*template.scheduled(p, tile), SM_90A).funcs
     assert check(made) == []
     order = list(statements(made.body))
     first = next(

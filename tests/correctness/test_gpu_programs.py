@@ -87,8 +87,7 @@ CASES = [(name, p) for name, programs in PROGRAMS.items() for p in programs]
 
 
 def run(p: Problem, name: str, config: object, target: str, arrays: list[np.ndarray]):
-    d = TEMPLATES[name].declare(p, config)
-    kernel = tilewright.build(TEMPLATES[name].schedule(d, config), d.args, target)
+    kernel = tilewright.build(*TEMPLATES[name].scheduled(p, config), target)
     out = encode(np.zeros(p.result.shape), p.result.dtype)
     kernel(*arrays, out)
     return out.astype("float64")
@@ -213,8 +212,7 @@ def test_a_row_of_taps_is_read_once_for_a_tile(p):
 
 def read(p: Problem, tile: object, arrays: list[np.ndarray]) -> int:
     """Elements of the image that a program reads."""
-    d = TEMPLATES["gpu.loops"].declare(p, tile)
-    kernel = tilewright.build(TEMPLATES["gpu.loops"].schedule(d, tile), d.args, SIM)
+    kernel = tilewright.build(*TEMPLATES["gpu.loops"].scheduled(p, tile), SIM)
     report = kernel.simulate(*arrays, encode(np.zeros(p.result.shape), p.result.dtype))
     return sum(a.elements for a in report.accesses if (a.scope, a.buffer) == ("global", "a0"))
 
@@ -235,8 +233,7 @@ def test_elements_are_computed_in_vectors_of_opencl(p):
 def test_elements_in_vectors_compile_without_spills():
     for p in (*ELEMENTS, *WINDOWS):
         for tile in TEMPLATES["gpu.loops"].candidates(p, Target.parse("cuda"))[:2]:
-            d = TEMPLATES["gpu.loops"].declare(p, tile)
-            assert spills(TEMPLATES["gpu.loops"].schedule(d, tile), d.args, "sm_90a") == 0
+            assert spills(*TEMPLATES["gpu.loops"].scheduled(p, tile), "sm_90a") == 0
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -257,8 +254,7 @@ def test_a_row_is_read_once_in_full_sectors():
     p = normalised("64x384", "float16")
     template = TEMPLATES["gpu.rows"]
     config = template.candidates(p, SIM)[0]
-    d = template.declare(p, config)
-    kernel = tilewright.build(template.schedule(d, config), d.args, SIM)
+    kernel = tilewright.build(*template.scheduled(p, config), SIM)
     out = encode(np.zeros(p.result.shape), "float16")
     report = kernel.simulate(*random_inputs(p, p.shapes()).values(), out)
     of_rows = [a for a in report.accesses if a.scope == "global" and a.buffer in ("a0", "a2")]

@@ -74,8 +74,7 @@ MODELS = [
 
 
 def kernel(p, config, target, batch=None):
-    declared = TEMPLATE.declare(p, config, batch)
-    return tilewright.build(TEMPLATE.schedule(declared, config), declared.args, target)
+    return tilewright.build(*TEMPLATE.scheduled(p, config, batch), target)
 
 
 @pytest.mark.parametrize(("p", "config"), CASES, ids=[str(p) for p, _ in CASES])
@@ -129,8 +128,7 @@ def test_bank_conflicts_are_what_a_guess_takes_them_for(dtype, config, turns):
 def test_whole_warps_go_on_when_they_have_read_a_tile(across, apart):
     """Whichever axes of threads their lanes lie along; a part of a warp waits for the block."""
     p, config = problem("2x16x8x12", "16x1x3x3"), tile(4, 4, 1, 16, 1, 1, across, 2, 1)
-    declared = TEMPLATE.declare(p, config)
-    kernels = lower(TEMPLATE.schedule(declared, config), declared.args, HOPPER).funcs
+    kernels = lower(*TEMPLATE.scheduled(p, config), HOPPER).funcs
     found = [s for s in statements(kernels[0].body) if isinstance(s, Sync) and s.split]
     assert bool(found) == apart
 

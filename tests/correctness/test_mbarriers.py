@@ -224,8 +224,7 @@ def test_no_load_of_a_tile_is_under_way_where_it_may_be_filled_again() -> None:
     )  # fmt: skip
     template = TEMPLATES["gpu.channel_pairs"]
     config = template.config(1, 2, 4, 2, 1, 1, 8, 12, 2)
-    declared = template.declare(p, config)
-    module = lower(template.schedule(declared, config), declared.args, HOPPER)
+    module = lower(*template.scheduled(p, config), HOPPER)
     code = disassemble(compile_cubin(generate(module, "sm_90a").text, "sm_90a").data)
     loop = code[code.index("HMMA") :]  # up to the instruction that fills a copy again
     between = re.findall(r"\b(LDS|FENCE|BAR)\b", loop.partition("UTMALDG")[0])

@@ -19,7 +19,7 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.fixture
-def benchmark(monkeypatch):
+def loaded(monkeypatch):
     """Imports a file of the folder by its name."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     return importlib.import_module
@@ -47,8 +47,8 @@ def test_replknet_is_timed_on_both_sides_and_written(tmp_path):
     assert after["PyTorch depthwise ms"] == 0 < after["tilewright ms"]
 
 
-def test_a_variant_that_is_left_out_leaves_the_others_rows(benchmark):
-    module, variants = benchmark("replknet"), benchmark("model_variants")
+def test_a_variant_that_is_left_out_leaves_the_others_rows(loaded):
+    module, variants = loaded("replknet"), loaded("model_variants")
     one = variants.Variant("PyTorch", "eager", "NCHW", ("training",))
     two, three = (
         variants.Variant("tilewright", "eager", layout, ("training",)) for layout in module.LAYOUTS
@@ -62,8 +62,8 @@ def test_a_variant_that_is_left_out_leaves_the_others_rows(benchmark):
     assert (row["PyTorch images/s"], row["tilewright images/s"]) == (2000, 10000)
 
 
-def test_convolutions_are_told_apart_by_their_weights(benchmark):
-    classes = benchmark("kernel_classes")
+def test_convolutions_are_told_apart_by_their_weights(loaded):
+    classes = loaded("kernel_classes")
     dense, deep = nn.Conv2d(4, 4, 3), nn.Conv2d(4, 4, 3, groups=4)
     x = torch.randn(1, 4, 40, 40, requires_grad=True)
     for module, kind in ((dense, classes.OTHERS), (deep, classes.THEIRS)):
@@ -84,8 +84,8 @@ class Event:
         self.time_range = type("Range", (), {"elapsed_us": lambda _: us})()
 
 
-def test_kernels_belong_to_the_operator_that_launched_them(benchmark):
-    classes = benchmark("kernel_classes")
+def test_kernels_belong_to_the_operator_that_launched_them(loaded):
+    classes = loaded("kernel_classes")
     kernels = [
         Event(name, us, cuda=True)
         for name, us in (("tuned", 1e3), ("winograd", 2e3), ("gemm", 4e3), ("main_kernel", 8e3),

@@ -7,15 +7,7 @@ import threading
 
 import numpy as np
 import pytest
-from tests.support.models import (
-    NETWORKS,
-    by_onnxruntime,
-    node,
-    onnx_model,
-    relative,
-    resnet,
-    write,
-)
+from tests.support.models import NETWORKS, by_onnxruntime, node, onnx_model, relative, resnet, write
 
 import tilewright
 from tilewright.graph import Graph, Input, Node

@@ -48,8 +48,7 @@ def test_where_sharing_is_emulated_nothing_is_shared(
     monkeypatch.setattr(opencl, "shares_memory", lambda target: False)
     p = _problem(pass_, layout)
     for template, config in list(candidates(p, "opencl"))[:4]:
-        found = template.declare(p, config)
-        text = str(tilewright.lower(template.schedule(found, config), found.args, "opencl"))
+        text = str(tilewright.lower(*template.scheduled(p, config), "opencl"))
         assert "shared" not in text
         assert "sync" not in text
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from tests.support.interpreter import interpret
 
 from tilewright.ir.expr import IfThenElse, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import if_then_else, logical_and
-from tilewright.ir.stmt import FillAhead, For, ForKind, If, Stmt
+from tilewright.ir.stmt import FillAhead, For, ForKind, If, Pragma, Stmt
 from tilewright.ir.visit import allocated, stores, walk
 from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
 from tilewright.lower.loops.partition_loops import partition_loops
@@ -48,6 +50,16 @@ def test_a_loop_that_is_mostly_boundary_stays() -> None:
     f = window(12)
     assert len(outer_loops(partition_loops(f))) == 1
     assert repr(partition_loops(f)) == repr(f)
+
+
+def test_a_guard_of_little_work_divides_the_loop_that_asks_for_it() -> None:
+    A, C, S = buffer("A", 40), buffer("C", 30), buffer("S", 4)
+    sums = loop(d, 90, loop(v, 4, store(S[v], S[v] + A[i * 4 + v])))
+    out = loop(v, 4, when(i * 4 + v < 30, store(C[i * 4 + v], S[v])))
+    for asked, guarded in (((), True), (((Pragma.PARTITION, True),), False)):
+        nest = replace(loop(i, 8, allocate(S, sums, out)), annotations=asked)
+        made = partition_loops(func(nest))
+        assert any(isinstance(s, If) for s in walk(made.body)) == guarded
 
 
 def test_a_loop_with_a_pipeline_stays_whole() -> None:

@@ -22,8 +22,7 @@ def problem(image, filter, dtype="float16", pass_="forward", **more):
 
 def build(p, tile, target="sim", batch=None):
     template = TEMPLATES["gpu.pixel_tiles"]
-    d = template.declare(p, tile, batch)
-    return tilewright.build(template.schedule(d, tile), d.args, target)
+    return tilewright.build(*template.scheduled(p, tile, batch), target)
 
 
 @pytest.mark.parametrize(

@@ -26,8 +26,7 @@ def problem(image, filter, dtype="float16", pass_="forward", **more):
 
 
 def schedule(p, tile, batch=None):
-    d = TEMPLATE.declare(p, tile, batch)
-    return TEMPLATE.schedule(d, tile), d.args
+    return TEMPLATE.scheduled(p, tile, batch)
 
 
 def build(p, tile, target="sim", batch=None):
@@ -88,8 +87,7 @@ def test_batches_may_be_left_to_the_call(boxed):
 
 def test_an_image_may_have_more_elements_than_32_bits_count():
     p, tile = problem((1, 8, 20000, 20000), (8, 1, 3, 3), padding=1), PlaneBandTile()
-    d = TEMPLATE.declare(p, tile)
-    assert "tma_load" in repr(tilewright.lower(TEMPLATE.schedule(d, tile), d.args, SM_90A))
+    assert "tma_load" in repr(tilewright.lower(*TEMPLATE.scheduled(p, tile), SM_90A))
 
 
 @pytest.mark.parametrize(
@@ -184,5 +182,4 @@ def test_tiles_of_more_images_than_there_are_go_to_no_next_one_and_may_have_a_re
     assert deep
     assert {t.turns for t in deep} == {1}
     for tile in deep[:: max(1, len(deep) // 5)]:
-        d = template.declare(p, tile)
-        assert tilewright.lower(template.schedule(d, tile), d.args, SM_90A)
+        assert tilewright.lower(*template.scheduled(p, tile), SM_90A)

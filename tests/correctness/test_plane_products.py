@@ -13,9 +13,9 @@ from tilewright.runtime.sim import simulate
 from tilewright.select.products import products
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.depthwise_plane_gradient import PlaneGradientTile
 from tilewright.topi.gpu.depthwise_plane_products import PlaneProductTile
-from tilewright.topi.templates import TEMPLATES
+from tilewright.topi.pieces.plane_gradients import PlaneGradientTile
+from tilewright.topi.templates import TEMPLATES, templates
 
 TEMPLATE, GRADIENT = TEMPLATES["gpu.plane_products"], TEMPLATES["gpu.plane_gradient"]
 HOPPER = Target.parse("cuda -arch=sm_90a")
@@ -55,12 +55,30 @@ CASES = [
     (gradient("40x8x7x7", "8x1x13x13"), PlaneGradientTile(4, 2, 2)),
     (gradient("5x4x8x8", "4x1x7x7", padding=3, dtype="bfloat16"), PlaneGradientTile(4, 1, 1)),
     (gradient("17x4x7x7", "4x1x7x7", padding=3, stride=3), PlaneGradientTile(4, 1, 2)),
-    (gradient("3x6x5x6", "6x1x4x3", padding=(3, 2, 2, 1), dilation=2), PlaneGradientTile(2, 1, 1)),
+    (gradient("3x6x5x6", "6x1x4x3", padding=(3, 2, 2, 1)), PlaneGradientTile(2, 1, 1)),
+    (
+        gradient("17x2x4x6", "2x1x8x5", padding=(1, 3, 4, 2), stride=(2, 3)),
+        PlaneGradientTile(2, 1, 3),
+    ),  # chunks that begin and end within rows
     (gradient("3x6x5x3", "6x1x4x3", padding=(3, 2, 2, 1)), PlaneGradientTile(2, 1, 1)),
-    # Rows of dy that no tap meets.
-    (gradient("3x6x1x5", "6x1x5x1", padding=(6, 2, 6, 4), stride=2), PlaneGradientTile(2, 2, 1)),
-    (gradient("2x4x7x4", "4x1x10x1", padding=(5, 1, 1, 5), stride=2), PlaneGradientTile(2, 1, 1)),
 ]
+
+
+#: Gradients of which some row or column meets nothing, or with gaps between taps.
+OTHERS = [
+    gradient("3x6x1x5", "6x1x5x1", padding=(6, 2, 6, 4), stride=2),
+    gradient("2x4x7x4", "4x1x10x1", padding=(5, 1, 1, 5), stride=2),
+    gradient("1x8x11x7", "8x1x1x3", padding=(0, 1, 1, 0), stride=(3, 1)),
+    gradient("10x8x9x5", "8x1x6x8", padding=(2, 4, 0, 0), stride=(3, 1)),
+    gradient("13x2x3x7", "2x1x5x6", padding=(3, 1, 2, 0), stride=(1, 2)),
+    gradient("3x6x5x6", "6x1x4x3", padding=(3, 2, 2, 1), dilation=2),
+]
+
+
+@pytest.mark.parametrize("p", OTHERS, ids=str)
+def test_a_gradient_of_which_something_is_not_met_has_other_schedules(p):
+    assert not GRADIENT.fits(p, HOPPER)
+    assert templates(p, HOPPER)
 
 
 def template(p):
@@ -165,9 +183,3 @@ def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
 def test_other_problems_are_left_to_other_schedules(p):
     assert not TEMPLATE.fits(p, HOPPER)
     assert not GRADIENT.fits(p.replace(pass_="wgrad"), HOPPER)
-
-
-def test_a_gradient_by_a_filter_that_lies_on_padding_alone_is_left_to_other_schedules():
-    met = gradient("40x2x2x6", "2x1x1x4", padding=(0, 4, 2, 0), stride=(3, 1))
-    assert GRADIENT.fits(met, HOPPER)
-    assert not GRADIENT.fits(met.replace(padding=(1, 4, 1, 0)), HOPPER)

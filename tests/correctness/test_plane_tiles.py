@@ -22,8 +22,7 @@ def problem(image, filter, dtype="float32", pass_="forward", **more):
 
 def build(p, tile, target="sim", batch=None):
     assert TEMPLATE.fits(p, SM_90A)
-    d = TEMPLATE.declare(p, tile, batch)
-    return tilewright.build(TEMPLATE.schedule(d, tile), d.args, target)
+    return tilewright.build(*TEMPLATE.scheduled(p, tile, batch), target)
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)])

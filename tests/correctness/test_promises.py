@@ -52,6 +52,13 @@ def test_a_declaration_takes_no_tile():
         assert list(inspect.signature(operator.declare).parameters) == ["self", "given"]
 
 
+def test_a_depthwise_convolution_has_ten_sketches_on_a_gpu():
+    found = [t for t in TEMPLATES.values() if t.gpu and "depthwise_conv2d" in t.operators]
+    found = [t for t in found if t.kinds != ("opencl", "sim")]
+    assert len({t.schedule for t in found if t.declares is None}) <= 10
+    assert [t.name for t in found if t.declares is not None] == ["gpu.plane_products"]
+
+
 def test_sketches_are_functions_of_a_declaration_and_a_tiling():
     for sketch in SKETCHES:
         _, tiling, _ = get_type_hints(sketch.schedule).values()

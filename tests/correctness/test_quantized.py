@@ -73,8 +73,7 @@ def test_dot_products_of_bytes_are_exact_by_every_kind_of_tile(p):
     assert DOTS.fits(p, NATIVE)
     tiles = DOTS.candidates(p, NATIVE)
     for tile in {tiles[0], tiles[-1], tiles[len(tiles) // 2], tiles[len(tiles) // 4]}:
-        d = DOTS.declare(p, tile)
-        check(tilewright.build(DOTS.schedule(d, tile), d.args, "llvm"), p)
+        check(tilewright.build(*DOTS.scheduled(p, tile), "llvm"), p)
 
 
 #: Sums of more products than float32 has exactly: of taps, of channels, of a number of these that
@@ -94,8 +93,7 @@ def test_sums_of_bytes_in_float32_are_exact(p):
     x, w = np.full(p.input_shape, low, p.dtype), np.full(p.filter_shape, -128, "int8")
     w[..., 0, 0] += (np.arange(w[..., 0, 0].size) % 3).astype("int8").reshape(w[..., 0, 0].shape)
     for tile in flat.candidates(p, NATIVE)[:2]:
-        d = flat.declare(p, tile)
-        kernel = tilewright.build(flat.schedule(d, tile), d.args, "llvm")
+        kernel = tilewright.build(*flat.scheduled(p, tile), "llvm")
         check(kernel, p)
         arrays = {"data": x, "filter": w}
         assert (result(kernel, p, arrays) == reference(p, arrays)).all()
@@ -124,8 +122,7 @@ def test_depthwise_convolutions_of_bytes_are_scheduled_as_those_of_floats(p, tar
     for template in templates(p, machine):
         tiles = template.candidates(p, machine)
         for tile in [tiles[0], tiles[len(tiles) // 2]]:
-            d = template.declare(p, tile)
-            check(tilewright.build(template.schedule(d, tile), d.args, target), p)
+            check(tilewright.build(*template.scheduled(p, tile), target), p)
 
 
 #: Windows of one and two words, rows and columns that fill no tile, the last one of them odd.
@@ -212,8 +209,7 @@ def test_the_largest_sums_of_a_channel_are_exact(extents):
     x, w = np.full(p.input_shape, 255, "uint8"), np.full(p.filter_shape, -128, "int8")
     w[0, 0, 0, 0] = -127
     for template, config in list(candidates(p, "llvm"))[:8]:
-        d = template.declare(p, config)
-        kernel = tilewright.build(template.schedule(d, config), d.args, "llvm")
+        kernel = tilewright.build(*template.scheduled(p, config), "llvm")
         check(kernel, p)
         found = result(kernel, p, {"data": x, "filter": w})
         assert (found[..., 1] == -255 * 128 * extents[0] * extents[1]).all()

@@ -38,8 +38,7 @@ CASES = [
 
 
 def kernel(p, tile, target):
-    declared = TEMPLATE.declare(p, tile)
-    return tilewright.build(TEMPLATE.schedule(declared, tile), declared.args, target)
+    return tilewright.build(*TEMPLATE.scheduled(p, tile), target)
 
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])

@@ -31,8 +31,7 @@ EPILOGUES = ["scale_shift", "scale_shift+relu", "batch_norm(0.1)+silu", "wide_ba
 def build(p, template, parameters, target):
     chosen = TEMPLATES[template]
     config = chosen.config(*parameters)
-    d = chosen.declare(p, config)
-    return tilewright.build(chosen.schedule(d, config), d.args, target)
+    return tilewright.build(*chosen.scheduled(p, config), target)
 
 
 @pytest.mark.parametrize("epilogue", EPILOGUES)

@@ -59,8 +59,7 @@ def extents(func):
 @pytest.mark.parametrize(("p", "name", "config"), CASES, ids=[f"{c[1]} {c[0]}" for c in CASES])
 def test_threads_blocks_and_shared_memory_are_those_of_the_kernel(p, name, config):
     template = TEMPLATES[name]
-    declared = template.declare(p, config)
-    func = lower(template.schedule(declared, config), declared.args, HOPPER).funcs[0]
+    func = lower(*template.scheduled(p, config), HOPPER).funcs[0]
     launch, k = extents(func), of(p, name, config)
     assert k.threads[0] == np.prod([n for tag, n in launch.items() if tag.startswith("thread")])
     assert k.x[0] == launch["threadIdx.x"]

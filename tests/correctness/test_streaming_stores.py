@@ -117,8 +117,7 @@ def test_every_template_that_streams_computes_a_convolution(p: Conv) -> None:
     assert found
     for template in found:
         config = template.parse({**vars(template.candidates(p, target)[0]), "stream": 1})
-        declaration = template.declare(p, config)
-        kernel = tilewright.build(template.schedule(declaration, config), declaration.args, target)
+        kernel = tilewright.build(*template.scheduled(p, config), target)
         assert run(p, kernel) < TOLERANCE[p.dtype]
 
 

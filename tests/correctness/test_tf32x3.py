@@ -43,8 +43,7 @@ def test_results_are_as_near_as_those_of_float32(p: Conv | Gemm, target: str) ->
     template, tile = found[len(str(p)) % len(found)]
     if template.name == "gpu.box_products":
         tile = replace(tile, boxes=2)
-    d = template.declare(p, tile)
-    kernel = tilewright.build(template.schedule(d, tile), d.args, target)
+    kernel = tilewright.build(*template.scheduled(p, tile), target)
     exact: Any = product if isinstance(p, Gemm) else convolution
     assert run(p, kernel, device="cpu" if target == "sim" else "cuda", exact=exact) < 2e-6
 
@@ -54,8 +53,7 @@ def test_nothing_is_lost_but_the_product_of_the_small_halves() -> None:
     p = Gemm(m=64, n=64, k=2, transpose_b=True, precision="tf32x3")
     template = TEMPLATES["gpu.box_products"]
     tile = template.candidates(p, Target.parse("sim"))[0]
-    d = template.declare(p, tile)
-    kernel = tilewright.build(template.schedule(d, tile), d.args, "sim")
+    kernel = tilewright.build(*template.scheduled(p, tile), "sim")
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal((64, 2)).astype("float32") for _ in range(2))
     a[:, 1] = 0
@@ -70,8 +68,7 @@ def test_hoppers_tensor_cores_multiply_tf32_without_spills() -> None:
     p = Conv.parse((64, 256, 14, 14), (256, 256, 3, 3), 1, padding=1, **LAST)
     template, tile = next(iter(candidates(p, HOPPER)))
     assert template.name in ("gpu.box_products", "gpu.window_products")
-    d = template.declare(p, tile)
-    program = tilewright.build(template.schedule(d, tile), d.args, HOPPER).program
+    program = tilewright.build(*template.scheduled(p, tile), HOPPER).program
     found = opcodes(program.assembly)
     assert any(op.startswith("HGMMA.64x") and "TF32" in op for op in found), sorted(found)
     assert all(used.spills == 0 for used in program.resources.values())

@@ -95,8 +95,7 @@ CASES = [
 
 def kernel(p, tile, target):
     template = HERE[type(tile)]
-    declared = template.declare(p, tile)
-    return tilewright.build(template.schedule(declared, tile), declared.args, target)
+    return tilewright.build(*template.scheduled(p, tile), target)
 
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
@@ -131,8 +130,7 @@ def test_the_gradient_of_one_chunk_is_one_kernel(dtype, chunks, kernels):
     name = "gpu.toeplitz_tf32_wgrad" if dtype == "float32" else "gpu.toeplitz_wgrad"
     template, p = TEMPLATES[name], problem("4x2x16x16", "2x1x9x9", pass_="wgrad", dtype=dtype)
     tile = template.config(1, 16, chunks, 1, 2)
-    d = template.declare(p, tile)
-    module = lower(template.schedule(d, tile), d.args, "cuda -arch=sm_90a")
+    module = lower(*template.scheduled(p, tile), "cuda -arch=sm_90a")
     assert len(module.funcs) == kernels
     assert len(module.workspaces) == kernels - 1
 
@@ -142,8 +140,7 @@ def test_the_gradient_of_one_chunk_is_one_kernel(dtype, chunks, kernels):
 def test_the_tile_that_comes_first_multiplies_without_a_pause(dtype, pass_):
     p = LARGE.replace(dtype=dtype, pass_=pass_)
     tile = TEMPLATE.candidates(p, Target.parse("cuda -arch=sm_90a"))[0]
-    declared = TEMPLATE.declare(p, tile)
-    module = lower(TEMPLATE.schedule(declared, tile), declared.args, "cuda -arch=sm_90a")
+    module = lower(*TEMPLATE.scheduled(p, tile), "cuda -arch=sm_90a")
     cubin = compile_cubin(generate(module, "sm_90a").text, "sm_90a")
     (used,) = cubin.resources.values()
     assert used.spills == used.stack == 0
@@ -161,8 +158,7 @@ def test_the_tile_that_comes_first_multiplies_without_a_pause(dtype, pass_):
 def test_staged_images_are_multiplied_without_a_pause(image, rank):
     p = problem(f"64x384x{image}x{image}", "384x1x31x31", padding=15)
     tile = STAGED.candidates(p, Target.parse("cuda -arch=sm_90a"))[rank]
-    declared = STAGED.declare(p, tile)
-    module = lower(STAGED.schedule(declared, tile), declared.args, "cuda -arch=sm_90a")
+    module = lower(*STAGED.scheduled(p, tile), "cuda -arch=sm_90a")
     cubin = compile_cubin(generate(module, "sm_90a").text, "sm_90a")
     (used,) = cubin.resources.values()
     assert used.spills == used.stack == 0

@@ -54,8 +54,7 @@ EACH = [CASES[0], CASES[5], CASES[8]]
 
 def kernel(p, tile, target):
     template = HERE[type(tile)]
-    declared = template.declare(p, tile)
-    return tilewright.build(template.schedule(declared, tile), declared.args, target)
+    return tilewright.build(*template.scheduled(p, tile), target)
 
 
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])

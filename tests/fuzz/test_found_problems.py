@@ -54,8 +54,7 @@ def test_a_turn_of_a_block_that_sees_padding_alone_is_staged_like_any_other() ->
     template, target = TEMPLATES["gpu.toeplitz_staged"], Target.parse("cuda -arch=sm_90a")
     config = StagedTile(1, 16, 4, 17, 4, 3)
     assert config in template.candidates(p, target)
-    d = template.declare(p, config)
-    tilewright.lower(template.schedule(d, config), d.args, target)
+    tilewright.lower(*template.scheduled(p, config), target)
 
 
 def test_gelu_of_one_number_far_below_zero() -> None:
@@ -71,8 +70,7 @@ def test_gelu_keeps_its_digits_where_it_is_tiny(target: str, dtype: str, toleran
     x = np.array([-9, -7.5, -6, -5, -3, -1, -1e-3, 0.5, 3, 40, np.inf, np.nan], dtype)
     p = Conv.parse((1, 1, 1, x.size), (1, 1, 1, 1), dtype=dtype, epilogue=("gelu",))
     template, config = next(iter(candidates(p, target)))
-    found = template.declare(p, config)
-    kernel = tilewright.build(template.schedule(found, config), found.args, target)
+    kernel = tilewright.build(*template.scheduled(p, config), target)
     y = np.full(p.result_shape, math.nan, dtype)
     kernel(x.reshape(p.input_shape), np.ones(p.filter_shape, dtype), y)
     wanted = [v * 0.5 * math.erfc(-v / math.sqrt(2)) for v in x.astype("float64")]
@@ -92,8 +90,7 @@ def test_images_that_windows_may_miss_are_not_copied_as_boxes(layout: str, dtype
     found = list(candidates(p, "cuda -arch=sm_90a"))
     assert len(found) > 40
     for template, config in found[::4]:
-        d = template.declare(p, config)
-        assert tilewright.lower(template.schedule(d, config), d.args, "cuda -arch=sm_90a")
+        assert tilewright.lower(*template.scheduled(p, config), "cuda -arch=sm_90a")
 
 
 @pytest.mark.parametrize("p", [
@@ -110,3 +107,16 @@ def test_what_can_do_a_problem_has_parameters_for_it(p: Problem, target: str) ->
     256 channels; then no tile was left."""
     for template in templates(p, target):
         assert template.candidates(p, Target.parse(target)), template.name
+
+
+@pytest.mark.parametrize("layout", ["NDHWC", "NCDHW"])
+@pytest.mark.parametrize("target", ["sim", "cuda -arch=sm_80", "cuda -arch=sm_90a"])
+def test_volumes_of_bytes_are_for_no_template_of_flat_images(layout: str, target: str) -> None:
+    """Products of bytes by warps took them and had no schedule."""
+    p = Conv3d.parse((1, 16, 4, 5, 6), (16, 16, 3, 3, 1), padding=1, dtype="int8", layout=layout)
+    machine = Target.parse(target)
+    found = templates(p, machine)
+    assert found
+    for template in found:
+        tile = template.candidates(p, machine)[0]
+        assert tilewright.lower(*template.scheduled(p, tile), machine)

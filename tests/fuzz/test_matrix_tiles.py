@@ -28,8 +28,7 @@ def test_any_tile_of_any_problem(data: st.DataObject) -> None:
     ]  # fmt: skip
     p = data.draw(data.draw(st.sampled_from(kinds)).filter(lambda p: TILES.fits(p, MACHINE)))
     tile = data.draw(st.sampled_from(TILES.candidates(p, MACHINE)))
-    d = TILES.declare(p, tile)
-    kernel = with_tiles(TILES.schedule(d, tile), d.args)
+    kernel = with_tiles(*TILES.scheduled(p, tile))
     with emulated():
         if p.is_quantized:
             check(kernel, p)

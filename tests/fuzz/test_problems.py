@@ -78,6 +78,5 @@ def test_a_vector_of_bfloat16_ends_with_the_row() -> None:
     for width in (1, 9, 17):
         p = Conv.parse((1, 1, 1, width), (1, 1, 1, 1), dtype="bfloat16")
         for template, config in candidates(p, "llvm"):
-            found = template.declare(p, config)
-            kernel = tilewright.build(template.schedule(found, config), found.args)
+            kernel = tilewright.build(*template.scheduled(p, config))
             assert run(p, kernel) < TOLERANCE["bfloat16"]

@@ -28,8 +28,7 @@ SIM = Target.parse("sim")
 
 def simulated(p: Problem, template: Template, config: object) -> SimReport:
     """A run in sim."""
-    d = template.declare(p, config)
-    kernel = tilewright.build(template.schedule(d, config), d.args, SIM)
+    kernel = tilewright.build(*template.scheduled(p, config), SIM)
     out = encode(np.zeros(p.result.shape), p.result.dtype)
     report = kernel.simulate(*random_inputs(p, p.shapes()).values(), out)
     assert report.ok, report
@@ -82,8 +81,7 @@ def test_chunks_of_products_are_counted(p):
     if p.operator == "conv2d":  # rows of a group of five, or of one
         config = replace(config, rows=5 if p.groups > 1 else 4, down=1)
     c, report = template.counts(p, config), simulated(p, template, config)
-    d = template.declare(p, config)
-    first, adder = tilewright.lower(template.schedule(d, config), d.args, SIM).funcs
+    first, adder = tilewright.lower(*template.scheduled(p, config), SIM).funcs
     assert c.multiplies == products(first)
     assert products(adder) == 0
     assert c.blocks == report.blocks[first.name]
@@ -130,8 +128,7 @@ def test_sums_in_registers_are_counted(name, p, data):
     config = data.draw(st.sampled_from(tiles))
     assert template.counts is not None
     c, report = template.counts(p, config), simulated(p, template, config)
-    d = template.declare(p, config)
-    module = tilewright.lower(template.schedule(d, config), d.args, SIM)
+    module = tilewright.lower(*template.scheduled(p, config), SIM)
     counted = sum(map(products, module.funcs))
     if p.pass_ == "dgrad" and max(p.stride) > 1:  # phases have more or fewer taps
         assert p.flops <= report.flops <= 2 * c.multiplies
@@ -157,8 +154,7 @@ def test_sums_over_tiles_are_counted(p, data):
     config = replace(config, chunks=data.draw(st.sampled_from((1, config.chunks))))
     assert template.counts is not None
     c, report = template.counts(p, config), simulated(p, template, config)
-    d = template.declare(p, config)
-    module = tilewright.lower(template.schedule(d, config), d.args, SIM)
+    module = tilewright.lower(*template.scheduled(p, config), SIM)
     assert p.flops // 2 <= sum(map(products, module.funcs)) <= c.multiplies
     assert c.blocks == sum(report.blocks.values())
     assert c.stored == report.traffic["global"].stores

@@ -20,8 +20,7 @@ TARGET = "cuda -arch=sm_90a"
 def loads(p: Conv, template: str, *parameters: int) -> list[int]:
     chosen = TEMPLATES[template]
     config = chosen.config(*parameters)
-    declaration = chosen.declare(p, config)
-    kernel = tilewright.build(chosen.schedule(declaration, config), declaration.args, TARGET)
+    kernel = tilewright.build(*chosen.scheduled(p, config), TARGET)
     return rounds_of_loads(kernel.assembly)
 
 
@@ -61,8 +60,7 @@ def test_blocks_of_tiles_ask_for_their_share():
     p = Conv.parse("64x96x56x56", "96x1x7x7", padding=3, dtype="float16", layout="NHWC")
     template = TEMPLATES["gpu.channel_pairs"]
     config = template.config(2, 4, 2, 4, 1, 1, 4, 18, 2)  # 262 blocks
-    declaration = template.declare(p, config)
-    kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+    kernel = tilewright.build(*template.scheduled(p, config), TARGET)
     assert (
         kernel.program.asked_shared[0] > 228 * 1024 // 3 - 1024 > kernel.program.dynamic_shared[0]
     )
@@ -74,8 +72,7 @@ def test_what_would_spill_is_told_less_of_registers_until_it_does_not(tmp_path):
     texts = []
     for tile in ((4, 8, 2, 4, 1, 1, 4, 6, 2), (4, 2, 8, 4, 1, 1, 6, 11, 2)):
         config = template.config(*tile)
-        declaration = template.declare(p, config)
-        kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+        kernel = tilewright.build(*template.scheduled(p, config), TARGET)
         assert kernel.resources["main_kernel"].spills == 0
         texts.append(kernel.source)
         kernel.save(tmp_path / "k.kernel")
@@ -87,8 +84,7 @@ def test_products_of_warpgroups_are_compiled_as_for_a_large_launch():
     p = Conv.parse("64x384x32x32", "384x1x31x31", padding=15, dtype="float16", pass_="wgrad")
     template = TEMPLATES["gpu.row_products"]
     config = template.config(8, 2, 16, 18, 3)
-    declaration = template.declare(p, config)
-    kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+    kernel = tilewright.build(*template.scheduled(p, config), TARGET)
     assert "__launch_bounds__(256) main_kernel(" in kernel.source
     assert all(used.spills == 0 for used in kernel.resources.values())
 
@@ -97,8 +93,7 @@ def test_what_does_not_fit_the_registers_is_compiled_as_for_a_large_launch(tmp_p
     p = Conv.parse("1x512x16x16", "512x1x21x21", padding=10, dtype="bfloat16")
     template = TEMPLATES["gpu.planes"]
     config = template.candidates(p, tilewright.Target.parse(TARGET))[0]
-    declaration = template.declare(p, config)
-    kernel = tilewright.build(template.schedule(declaration, config), declaration.args, TARGET)
+    kernel = tilewright.build(*template.scheduled(p, config), TARGET)
     kernel.export_c(tmp_path / "k.cu")
     for text in (kernel.source, (tmp_path / "k.cu").read_text()):
         assert re.search(r"__launch_bounds__\(\d+\) ", text)

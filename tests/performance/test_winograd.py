@@ -18,8 +18,7 @@ def test_products_are_summed_in_registers():
         (1, 64, 56, 56), (64, 64, 3, 3), 1, padding=1, layout="NHWC", precision="winograd"
     )
     template, tile = TEMPLATES["cpu.winograd"], WinogradTile(rows=7, vectors=2, tiles=28)
-    found = template.declare(p, tile)
-    text = machine_code(template.schedule(found, tile), found.args, SAPPHIRE_RAPIDS)
+    text = machine_code(*template.scheduled(p, tile), SAPPHIRE_RAPIDS)
     loops = re.findall(r"\n(\.LBB\w+):((?:(?!\n\.LBB).)*?)\tjne\t\1\n", text, re.DOTALL)
     products = [body for _, body in loops if body.count("vfmadd231ps") == 14]
     assert products

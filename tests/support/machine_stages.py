@@ -11,17 +11,7 @@ from dataclasses import replace
 
 from tests.support.drawing import Dice
 from tests.support.graph_stages import Stages, axes_of
-from tests.support.graphs import (
-    CHOICES,
-    Axis,
-    Extent,
-    Graph,
-    Known,
-    Term,
-    constant,
-    times,
-    to_type,
-)
+from tests.support.graphs import CHOICES, Axis, Extent, Graph, Known, Term, constant, times, to_type
 
 from tilewright.ir.dtype import dtype, int_range
 from tilewright.ir.values import common_type

@@ -124,13 +124,13 @@ class Mutant:
 
     def _run(self, path: Path) -> Outcome:
         model = tilewright.load(path)
-        shapes = [_shape(p) for p in model.inputs]
+        shapes = [shape(p) for p in model.inputs]
         if sum(math.prod(s) for s in shapes) > MOST_INPUT:
             values = [Input(p.name, s, p.dtype) for p, s in zip(model.inputs, shapes, strict=True)]
             model.source.graph(values)
             return Outcome("large", "inputs")
         rng = np.random.default_rng(0)
-        given = {p.name: _drawn(rng, s, p.dtype) for p, s in zip(model.inputs, shapes, strict=True)}
+        given = {p.name: drawn(rng, s, p.dtype) for p, s in zip(model.inputs, shapes, strict=True)}
         if not self.dice.chance(RUN):
             optimized(model.graph(given), target=model.target)
             return Outcome("right", "converted")
@@ -158,11 +158,13 @@ class Mutant:
         return f"{head}\n{text[:20000]}"
 
 
-def _shape(p: Any) -> tuple[int, ...]:
+def shape(p: Any) -> tuple[int, ...]:
+    """Of an input of a model, whose open dimensions are :data:`OPEN`."""
     return tuple(e if isinstance(e, int) else OPEN for e in p.shape or ())
 
 
-def _drawn(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
+def drawn(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """An array for an input."""
     if dtype == "bfloat16":
         return np.zeros(shape, "uint16")
     if dtype.startswith("float"):

@@ -11,7 +11,7 @@ from tilewright.arith import Analyzer
 from tilewright.ir import Buffer, Func, Module, ops
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr
-from tilewright.ir.stmt import For, ForKind, If, Seq, Stmt, Store, Sync
+from tilewright.ir.stmt import For, ForKind, If, Instr, Seq, Stmt, Store, Sync
 from tilewright.ir.text import expr_text
 from tilewright.ir.visit import Steps, allocated, replace_buffers
 from tilewright.lower.analysis.accesses import collect
@@ -122,6 +122,7 @@ class _Change(InContext):
         self.loop: For | None = None  # the one that now runs once more,
         self.added: Expr | None = None  # and the iteration that it did not have
         self.implied = False  # whether the condition taken out follows from what remains
+        self.declared = False  # within the loops of an instruction, which are what it is
 
     def hit(self, lacks: Callable[[], str]) -> bool:
         """Whether this place is the one to change."""
@@ -140,7 +141,12 @@ class _Change(InContext):
                 if orelse is not None:
                     orelse = yield self.under(ops.logical_not(condition), orelse)
                 return then if E.IntImm(E.BOOL, 1) is weaker else If(weaker, then, orelse)
-            case For(_, _, _, kind) if kind is not ForKind.THREAD:
+            case Instr():
+                self.declared = True
+                made = yield super().steps(s)
+                self.declared = False
+                return made
+            case For(_, _, _, kind) if kind is not ForKind.THREAD and not self.declared:
                 made = yield super().steps(s)
                 assert isinstance(made, For)
                 return self.bound(made)

@@ -9,10 +9,7 @@ from tests.support.tensor_programs import through_shared
 
 from tilewright import te
 from tilewright.schedule import Schedule
-from tilewright.target.instructions import (
-    tma_load,
-    wgmma,
-)
+from tilewright.target.instructions import tma_load, wgmma
 
 
 def boxed(

@@ -11,17 +11,7 @@ from tilewright.ir import Buffer, Func, Module
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, Var
-from tilewright.ir.stmt import (
-    Allocate,
-    Evaluate,
-    For,
-    If,
-    Let,
-    Remark,
-    Seq,
-    Stmt,
-    Store,
-)
+from tilewright.ir.stmt import Allocate, Evaluate, For, If, Let, Remark, Seq, Stmt, Store
 from tilewright.ir.visit import children, statements
 
 #: Functions whose arguments and results are not lane by lane.

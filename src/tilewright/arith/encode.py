@@ -10,16 +10,7 @@ around there.
 from __future__ import annotations
 
 from tilewright.arith.quotients import Quotients
-from tilewright.arith.system import (
-    Constraint,
-    Form,
-    System,
-    constant,
-    minus,
-    number,
-    plus,
-    times,
-)
+from tilewright.arith.system import Constraint, Form, System, constant, minus, number, plus, times
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import dtype, int_range
 from tilewright.ir.expr import Expr, Var

@@ -7,16 +7,7 @@ one by a variable has a column for the unknown product of quotient and divisor a
 from __future__ import annotations
 
 from tilewright.arith.isl import UNBOUNDED
-from tilewright.arith.system import (
-    CONSTANT,
-    Form,
-    System,
-    constant,
-    minus,
-    number,
-    plus,
-    times,
-)
+from tilewright.arith.system import CONSTANT, Form, System, constant, minus, number, plus, times
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr
 

@@ -16,14 +16,7 @@ from typing import Any
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType, dtype, int_range, wrapped
 from tilewright.ir.errors import LanguageError
-from tilewright.ir.expr import (
-    Call,
-    Expr,
-    FloatImm,
-    IfThenElse,
-    IntImm,
-    Select,
-)
+from tilewright.ir.expr import Call, Expr, FloatImm, IfThenElse, IntImm, Select
 from tilewright.ir.operand import OPERATORS
 from tilewright.ir.values import Value as Value
 from tilewright.ir.values import as_condition as as_condition

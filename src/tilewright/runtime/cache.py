@@ -18,14 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 
-from tilewright.runtime.cache_folder import (
-    folder,
-    make_folder,
-    mark,
-    named,
-    secret,
-    warn_once,
-)
+from tilewright.runtime.cache_folder import folder, make_folder, mark, named, secret, warn_once
 from tilewright.runtime.files import disk_full
 
 _MAGIC = b"tilewright-cache-2\n"

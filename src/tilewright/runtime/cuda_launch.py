@@ -12,13 +12,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
 from tilewright.runtime.cuda_call import Call, Kernel, failure, make_call
-from tilewright.runtime.cuda_driver import (
-    Device,
-    Memory,
-    check,
-    load_driver,
-    relaxed_capture,
-)
+from tilewright.runtime.cuda_driver import Device, Memory, check, load_driver, relaxed_capture
 from tilewright.runtime.cuda_graph import CudaGraph, Stream
 from tilewright.runtime.cuda_maps import TensorMaps
 from tilewright.runtime.cuda_quick import Launch, Part, made_of

@@ -24,12 +24,7 @@ from functools import cache
 from tilewright.codegen.llvm import host
 from tilewright.ir.errors import TargetError
 from tilewright.runtime import cache as disk
-from tilewright.runtime.llvm_host import (
-    available_cores,
-    compile_object,
-    named_threads,
-    processor,
-)
+from tilewright.runtime.llvm_host import available_cores, compile_object, named_threads, processor
 from tilewright.runtime.llvm_link import address, forever, link
 
 #: Turns of waiting before a worker sleeps: some hundred microseconds.

@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.runtime.array_view import ArrayView, dense_strides, numpy_dtype
-from tilewright.runtime.narrow_floats import (
-    bits_type,
-    holds,
-    is_narrow,
-    storage_type,
-    to_storage,
-)
+from tilewright.runtime.narrow_floats import bits_type, holds, is_narrow, storage_type, to_storage
 
 if TYPE_CHECKING:
     import numpy as np

@@ -22,13 +22,7 @@ from tilewright.ir.func import Func, Module
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.ndarray import NDArray
 from tilewright.runtime.opencl_commands import Command, Commands
-from tilewright.runtime.opencl_device import (
-    Device,
-    Memory,
-    device,
-    host_bytes,
-    load_opencl,
-)
+from tilewright.runtime.opencl_device import Device, Memory, device, host_bytes, load_opencl
 from tilewright.runtime.program import Resources
 from tilewright.runtime.signature import evaluate
 from tilewright.target import Target

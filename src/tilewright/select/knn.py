@@ -158,7 +158,7 @@ def _legal(
     try:
         config = known.parse(dict(values))
         if config not in known.candidates(problem, target):
-            known.schedule(known.declare(problem, config), config)
+            known.scheduled(problem, config)
     except Exception:  # parameters of records may be anything
         return None
     return config

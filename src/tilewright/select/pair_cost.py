@@ -11,14 +11,7 @@ import numpy as np
 from tilewright.select.counts import Array, Staged
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
-from tilewright.topi.gpu.pair_tiles import (
-    PRODUCT,
-    bands,
-    load_passes,
-    loads,
-    products,
-    registers,
-)
+from tilewright.topi.gpu.pair_tiles import PRODUCT, bands, load_passes, loads, products, registers
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.pair_cuts import pair_cut
 from tilewright.topi.pieces.strip_tiles import PairTile, SparsePairTile

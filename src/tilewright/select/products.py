@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.select.cost import DESCRIBED, cost
 from tilewright.target.devices import WARP
-from tilewright.topi.gpu.depthwise_plane_gradient import ROW_FLOATS
+from tilewright.topi.gpu.plane_gradient_tiles import ROW_FLOATS
 from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.band_cuts import Bands

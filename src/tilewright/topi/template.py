@@ -11,6 +11,7 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.target.devices import compute_capability
 from tilewright.target.target import Target
+from tilewright.te import Tensor
 from tilewright.topi.columns import Tiles
 from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.declared import Declared
@@ -85,6 +86,14 @@ class Template:
             return self.declares(p, config, batch)
         form = self.form(p, config) if callable(self.form) else self.form
         return p.declare_as(form, batch) if form else p.declare(batch)
+
+    def scheduled(
+        self, p: Problem, config: Any, batch: Any = None
+    ) -> tuple[Schedule, list[Tensor]]:
+        """The schedule of a problem with given parameters, and its arguments: what
+        :func:`tilewright.build` takes first. Raises :class:`ScheduleError` as :meth:`declare`."""
+        found = self.declare(p, config, batch)
+        return self.schedule(found, config), found.args
 
     def fits(self, p: Problem, target: Target) -> bool:
         """Whether it is for a problem on a target."""

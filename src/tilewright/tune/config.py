@@ -10,12 +10,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tilewright.tune.entity import (
-    Entity,
-    OtherOptionEntity,
-    TuningError,
-    entity_from_json,
-)
+from tilewright.tune.entity import Entity, OtherOptionEntity, TuningError, entity_from_json
 from tilewright.tune.space import (
     AnnotateSpace,
     OtherOptionSpace,

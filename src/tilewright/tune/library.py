@@ -49,10 +49,8 @@ def schedule(problem: Problem) -> tuple[Schedule, list[Any]]:
     chosen, parameters = parameters_of({n: cfg[n].val for n in ["template", *names]})
     known = TEMPLATES[chosen]
     config = known.parse(parameters)
-    declaration = known.declare(problem, config)
-    made = known.schedule(declaration, config)
     cfg.add_flop(problem.flops)
-    return made, declaration.args
+    return known.scheduled(problem, config)
 
 
 def parameters_of(chosen: Mapping[str, Any] | ConfigEntity) -> tuple[str, dict[str, int]]:

@@ -92,12 +92,17 @@ class _Float32:
         return self.b.select(self.b.compare(f"fcmp {opcode}", x, y), yes, no)
 
 
-def _exp_reduced(f: _Float32, n: Value, r: Value) -> Value:
-    """``2**n * exp(r)``; ``n`` is an integer. Twice half the power, as it may leave the range."""
+def _exp_reduced(f: _Float32, n: Value, r: Value, falls: bool = False) -> Value:
+    """``2**n * exp(r)``; ``n`` is an integer. Twice half the power, as it may leave the range;
+    where it ``falls``, is at most 63, a power that does not, and one that is known."""
     b = f.b
     p = f.fma(f.mul(r, r), f.polynomial(r, _EXP), r)
-    half = b.binary("ashr", n, f.integer(1))
     total = f.add(p, f(1.0))
+    if falls:
+        biased = b.binary("add", n, f.integer(127 + 64))
+        power = f.from_bits(b.binary("shl", biased, f.integer(23)))
+        return f.mul(f.mul(total, power), f(2.0**-64))
+    half = b.binary("ashr", n, f.integer(1))
     for part in (half, b.binary("sub", n, half)):
         biased = b.binary("add", part, f.integer(127))
         total = f.mul(total, f.from_bits(b.binary("shl", biased, f.integer(23))))
@@ -117,11 +122,12 @@ def _to_integer(f: _Float32, x: Value, scale: float) -> tuple[Value, Value]:
     return n, f.sub(shifted, f(_ROUND))
 
 
-def _exp(f: _Float32, x: Value) -> Value:
-    x = _clamp(f, x, -104.0, 89.0)
+def _exp(f: _Float32, x: Value, falls: bool = False) -> Value:
+    """``falls``: ``x`` is at most 40."""
+    x = f.where("olt", x, f(-104.0), f(-104.0), x) if falls else _clamp(f, x, -104.0, 89.0)
     n, whole = _to_integer(f, x, 1 / math.log(2))
     r = f.fma(whole, f(-_LN2_LOW), f.fma(whole, f(-_LN2_HIGH), x))
-    return _exp_reduced(f, n, r)
+    return _exp_reduced(f, n, r, falls)
 
 
 def _exp2(f: _Float32, x: Value) -> Value:
@@ -193,7 +199,7 @@ def _tanh(f: _Float32, x: Value) -> Value:
 
 
 def _sigmoid(f: _Float32, x: Value) -> Value:
-    e = _exp(f, f.b.op(f.type, f"fneg {f.abs(x)}"))
+    e = _exp(f, f.b.op(f.type, f"fneg {f.abs(x)}"), falls=True)
     positive = f.div(f(1.0), f.add(e, f(1.0)))
     return f.where("oge", x, f(0.0), positive, f.mul(e, positive))
 
@@ -203,7 +209,7 @@ def _erf(f: _Float32, x: Value) -> Value:
     small = f.fma(x, f.polynomial(f.mul(x, x), _ERF), x)
     bounded = f.where("ogt", size, f(4.0), f(4.0), size)
     q = f.polynomial(bounded, _ERFC)
-    large = f.sub(f(1.0), _exp(f, f.b.op(f.type, f"fneg {q}")))
+    large = f.sub(f(1.0), _exp(f, f.b.op(f.type, f"fneg {q}"), falls=True))
     large = f.b.intrinsic("copysign", large, x)
     return f.where("olt", size, f(0.94), small, large)
 
@@ -224,7 +230,7 @@ def _erfc(f: _Float32, x: Value) -> Value:
     r = f.sub(f.fma(power, f(-_LN2_HIGH), b.op(f.type, f"fneg {whole}")), rest)
     r = f.fma(power, f(-_LN2_LOW), r)
     slow = f.polynomial(f.div(f.sub(a, f(2.0)), f.add(a, f(2.0))), _ERFCX)
-    tail = f.mul(_exp_reduced(f, n, r), f.div(slow, f.fma(a, f(2.0), f(1.0))))
+    tail = f.mul(_exp_reduced(f, n, r, falls=True), f.div(slow, f.fma(a, f(2.0), f(1.0))))
     tail = f.where("olt", x, f(0.0), f.sub(f(2.0), tail), tail)
     return f.where("olt", size, f(0.5), middle, tail)
 

@@ -12,7 +12,7 @@ from tilewright.topi.operators.convolution import Convolution
 
 #: How many times as many pixels as output channels an image has at least, and where all images are
 #: of that many bytes: with fewer, weights of each image are no less than images.
-_MORE, _LARGE, _BYTES = 64, 2, 4 << 20
+_MORE, _LARGE, _BYTES = 64, 1.5, 4 << 20
 #: What a product has of a convolution.
 _KEPT = frozenset({"epilogue", "accumulate", "precision", "deterministic", "out_dtype"})
 

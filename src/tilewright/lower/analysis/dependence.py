@@ -13,11 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.arith.encode import Instance
-from tilewright.arith.system import (
-    System,
-    Undecided,
-    minus,
-)
+from tilewright.arith.system import System, Undecided, minus
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.stmt import For, ForKind, Sync

@@ -14,16 +14,7 @@ from dataclasses import dataclass, field
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Call, Expr, LetExpr, Load, Var
 from tilewright.ir.stmt import Allocate, AllReduce, For, ForKind, If, Instr, Let, Stmt, Store
-from tilewright.ir.visit import (
-    Steps,
-    children,
-    contents,
-    distinct,
-    exprs,
-    roots,
-    run,
-    statements,
-)
+from tilewright.ir.visit import Steps, children, contents, distinct, exprs, roots, run, statements
 
 
 @dataclass

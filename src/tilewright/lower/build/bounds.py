@@ -22,20 +22,11 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import add
 from tilewright.ir.visit import exprs, free_vars, substitute, uses
-from tilewright.lower.build.attached import (
-    Nesting,
-    enclosing_loops,
-)
+from tilewright.lower.build.attached import Nesting, enclosing_loops
 from tilewright.lower.build.required_region import required_region, shares, union
 from tilewright.lower.build.rolling import check_sources, rolling
 from tilewright.lower.build.rolling_updates import check_rolling_update
-from tilewright.schedule.relations import (
-    Relation,
-    children,
-    parents,
-    pass_extents,
-    pass_values,
-)
+from tilewright.schedule.relations import Relation, children, parents, pass_extents, pass_values
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Attachment, Stage
 from tilewright.te.operation import PlaceholderOp

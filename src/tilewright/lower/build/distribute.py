@@ -50,18 +50,7 @@ from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
 from tilewright.ir.distribution import runs_of
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import (
-    Add,
-    Binary,
-    Call,
-    Expr,
-    IntImm,
-    Max,
-    Min,
-    Mul,
-    Var,
-    load,
-)
+from tilewright.ir.expr import Add, Binary, Call, Expr, IntImm, Max, Min, Mul, Var, load
 from tilewright.ir.func import Func
 from tilewright.ir.ops import (
     add,
@@ -75,15 +64,7 @@ from tilewright.ir.ops import (
     mul,
 )
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Instr, Let, Produce, Stmt, Store, let
-from tilewright.ir.visit import (
-    Steps,
-    allocated,
-    children,
-    distinct,
-    statements,
-    substitute,
-    uses,
-)
+from tilewright.ir.visit import Steps, allocated, children, distinct, statements, substitute, uses
 from tilewright.lower.build.fragment_uses import Unfused, Use, loads_of, uses_of
 from tilewright.lower.context import InContext, analyzer_of
 

@@ -48,13 +48,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Instr, Let, Remark, Seq, Stmt, Store
 from tilewright.ir.visit import Steps, exprs, run, statements, uses, walk
 from tilewright.lower.analysis.varying import mentions
-from tilewright.lower.context import (
-    InContext,
-    analyzer_of,
-    in_bounds,
-    pure,
-    reads_in_bounds,
-)
+from tilewright.lower.context import InContext, analyzer_of, in_bounds, pure, reads_in_bounds
 from tilewright.lower.loops.partition_loops import at_most_zero
 
 #: Which elements a guard lets exist: the dimension and its sign, and the rest of the inequality.

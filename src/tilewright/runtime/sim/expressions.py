@@ -21,13 +21,7 @@ from tilewright.runtime.narrow_floats import is_narrow, round_to
 from tilewright.runtime.sim.findings import Site
 from tilewright.runtime.sim.frame import Frame
 from tilewright.runtime.sim.shuffle import SHUFFLES, shuffle
-from tilewright.runtime.sim.values import (
-    BINARY,
-    Array,
-    cast,
-    function,
-    numpy_type,
-)
+from tilewright.runtime.sim.values import BINARY, Array, cast, function, numpy_type
 
 Code: TypeAlias = Callable[[Frame], Array]
 

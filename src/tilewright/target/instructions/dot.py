@@ -6,14 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
-from tilewright.target.instructions._llvm import (
-    address,
-    intrinsic,
-    named_type,
-    read,
-    splat,
-    write,
-)
+from tilewright.target.instructions._llvm import address, intrinsic, named_type, read, splat, write
 
 
 def _dp4a(name: str, byte: str, accumulator: str, word: str, other: str = "") -> Instruction:

@@ -35,7 +35,8 @@ _FIRST, _FROM_SECOND = 2**15, 4.6
 _SEEN = 0.3
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
-#: How much longer sums of whole tiles take with each doubling of what a task keeps, and at most.
+#: How much longer sums of whole tiles take with each doubling of what a task keeps, and at most
+#: within twice a second-level cache.
 _FARTHER, _FARTHEST = 0.04, 0.15
 #: The time of a pixel's results of a tile that go to memory, whatever vectors they are.
 WRITTEN = 30.0
@@ -87,9 +88,10 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
             continue
         if p.groups > 1 and per % step:  # a tile is of one group
             continue
-        if step % phases:  # and of all phases
-            continue
-        for band, parts in product(bands, (1, 2, 4)):
+        by_phase = windows.by_phase(bool(across))
+        if (per // phases if by_phase else step) % (step if by_phase else phases):
+            continue  # and of one phase, or of all
+        for band, parts in product(bands, (1,) if by_phase else (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
             pixels = band * _row(windows, tile)
             if is_whole(windows, across) and pixels <= _FEW * rows and _filter(windows) > _SECOND:
@@ -151,10 +153,15 @@ def _row(w: FlatWindows, t: FlatTile) -> int:
 
 def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     p, (per, own) = w.problem, w.filters
-    extents, taps = w.extents(bool(t.across)), math.prod(w.kernel)
+    extents, taps = w.extents(bool(t.across)), float(math.prod(w.kernel))
+    if w.by_phase(bool(t.across)):  # the taps that a phase has, in the mean
+        taps = math.prod(p.kernel) / math.prod(w.phases)
     bands, each = -(-w.result[0] // t.band), math.prod(extents[1:])
     tasks = p.batch * bands * p.groups * t.parts
-    pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
+    seen = t.band
+    if w.by_phase(bool(t.across)) and p.padding[0] % w.phases[0]:
+        seen = min(seen + 1, w.result[0])  # phases begin in different rows
+    pixels, single = seen * _row(w, t), t.rows if t.across else t.vectors * t.lanes
     across = -(-per // t.channels) / t.parts
     whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
     step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
@@ -186,6 +193,7 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
         kept = 4 * (held + tensors * written * p.groups * per)
         doublings = math.log2(kept / (_SECOND / 2 if copies else _FIRST))
         worse = min(max(0.0, _FARTHER * doublings), _FARTHEST)
+        worse += _FARTHER * max(0.0, math.log2(kept / (2 * _SECOND)))
     else:
         worse = 0.1 * (4 * held > _KEPT)
     cost = sums * (1 + worse) + copied + stored + 500

@@ -15,9 +15,8 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
-    CHANNELS,
-    GROUPS,
     STAGES,
+    SUMS_OF_PIXELS,
     best_of,
     clusters,
     convolution_of,
@@ -25,7 +24,9 @@ from tilewright.topi.gpu.box_products import (
     suited,
     time_of,
 )
+from tilewright.topi.gpu.box_shapes import GROUPS
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.box_windows import LINE, PIXELS, of_row, pixels
@@ -36,6 +37,8 @@ from tilewright.topi.problem import Problem
 #: Where pixels are summed in parts, in microseconds: the launch that adds them, a part, and of what
 #: is moved what memory moves.
 _SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
+#: Channels of a tile; and how much of the time is left where a producer copies boxes.
+_CHANNELS, _PRODUCED = (256, 192, 128, 64), 0.97
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 
@@ -90,7 +93,9 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
         seen = math.prod(reach(p, box, high)) if whole else PIXELS
         of_dy, of_x = 2 * -(-filters // ROW) * ROW * PIXELS, 2 * channels * seen
         shared = [(1, 1)] if whole else list(clusters(-(-own // channels), -(-alike // filters)))
-        for stages in STAGES:
+        most = None if whole else most_stages(filters, channels, of_dy + of_x)
+        alone = [(most, 1)] if most else []
+        for stages, producer in [*((n, 0) for n in STAGES), *alone]:
             memory = stages * (of_dy + of_x) + BARRIERS
             resident = resident_blocks(problem, filters * high, channels * wide, memory)
             if not resident:
@@ -103,13 +108,15 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                     cost = time_of(
                         problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
-                        crossing=crossed,
+                        crossing=crossed, rates=SUMS_OF_PIXELS,
                     )  # fmt: skip
+                    cost *= _PRODUCED if producer else 1
                     if splits > 1:
                         cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
                     tile = BoxGradientTile(
-                        filters, channels, stages, splits, dy_to, x_to, high if whole else 0
-                    )
+                        filters, channels, stages, splits, dy_to, x_to, high if whole else 0,
+                        producer,
+                    )  # fmt: skip
                     found[tile] = cost
     return found
 
@@ -120,7 +127,7 @@ def _of_taps(p: Convolution) -> list[tuple[int, int, int, int]]:
     own = p.channels // p.groups
     return [
         (1, 1, groups * ROWS, channels)
-        for groups, channels in product(GROUPS, CHANNELS)
+        for groups, channels in product(GROUPS, _CHANNELS)
         if groups * ROWS <= max(ROWS, p.out_channels) and ROW <= channels <= max(ROW, own)
     ]
 

@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from itertools import product
+from itertools import chain, product
 from operator import itemgetter
 from typing import TypeVar
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import WARP
-from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
-from tilewright.topi.gpu.box_lines import LINE, copying, crossing, slid_over
+from tilewright.topi.gpu.box_lines import copying, crossing, slid_over
+from tilewright.topi.gpu.box_shapes import FEW_PARTS, GROUPS, boxes_of, turned_shapes
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
+from tilewright.topi.gpu.produced_boxes import in_turn, produced, slower
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
@@ -37,6 +38,7 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
+from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
 from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
@@ -51,14 +53,13 @@ from tilewright.topi.pieces.box_tiles import (
     columns_of,
 )
 from tilewright.topi.pieces.step_sums import are_apart
+from tilewright.topi.pieces.thread_order import in_order
 from tilewright.topi.problem import Problem
 
-#: Channels of a tile, warpgroups of a block, and steps that are loaded ahead of the last.
-CHANNELS, GROUPS, STAGES = (256, 128, 64, 32, 16, 8), (2, 1, 4, 3), (3, 4, 2)
-#: Channels of which those of a tile are a multiple, and tiles that may divide those of a result.
-_LEAST, _FEW_PARTS = 8, 12
-#: Results of which those of a tile whose channels are rows are a multiple.
-_COLUMNS = 16
+#: Channels of a tile, and steps that are loaded ahead of the last.
+CHANNELS, STAGES = (256, 128, 64, 32, 16, 8), (3, 4, 2)
+#: Channels of which those of a tile are a multiple.
+_LEAST = 8
 #: How many times as long it takes a thread whose channels are rows, and that has no two neighbours
 #: of them, to store results.
 _TURNED = 1.2
@@ -81,10 +82,11 @@ _UNEVEN = 1.34
 #: TMA brings of windows in three dimensions.
 _SLICED, _VOLUMES = 1.4, 2.4
 #: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
-_ROWS = 0.6
-#: By what part a box is slower whose rows in memory, of channels in
-#: blocks, are half as long.
-_SHORT = 0.1
+SHORT_ROWS = 0.6
+#: How much longer more than two tiles of an SM take without a producer than predicted.
+_PLAIN = 1.03
+#: How many times as much the cache moves at most, where rows do not begin where its lines do.
+_SECTORS = 1.7
 #: By what part a step is slower whose rows all lie in one line of memory more.
 _CROSSED = 0.5
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
@@ -134,9 +136,12 @@ class Rates:
     kept: float
 
 
-#: Those of results, and of gradients by the filter.
+#: Those of results; of those in 8 bits, fitted to 110 tiles of the same forward passes, and in
+#: float32, to 85 of forward passes and gradients in TF32; and of gradients by the filter.
 _RESULTS = Rates(0.261, 78.4, 0.302, 1.6, 0.58, 37_500, 0.3, 3.69, 1.25)
-_SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
+_BYTES = Rates(0.504, 61.0, 0.302, 1.1, 0.379, 82_700, 0.15, 2.83, 1.14)
+_WIDE = Rates(0.624, 86.0, 0.302, 1.6, 0.421, 39_500, 0.14, 2.0, 1.18)
+SUMS_OF_PIXELS = Rates(0.57, 43.0, 0.45, 0.26, 0.44, 26_600, 0.0, 1.83, 4.3)
 
 
 def convolution_of(p: Problem) -> Convolution | None:
@@ -186,12 +191,12 @@ def suits_products(problem: Problem) -> bool:
 
 
 def price(
-    *, split: bool = False, windows: bool = False
+    *, split: bool = False, windows: bool = False, beside: int = 1
 ) -> Callable[[Problem, BoxProductTile, Target], float]:
     """What a template's tiles of a problem are predicted to take, in microseconds."""
 
     def of_tile(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-        return _product_tiles(problem, split=split, windows=windows)[tile]
+        return _product_tiles(problem, split=split, windows=windows, beside=beside)[tile]
 
     return of_tile
 
@@ -265,6 +270,19 @@ def has_windows(problem: Problem) -> bool:
     return min(window.grid) > 1 and not far and not window.limits(w.image)
 
 
+def row_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For the same where a row of shared memory has several pixels of a block of channels."""
+    return best_of(_product_tiles(problem, split=False, beside=BESIDE))
+
+
+def suits_rows(problem: Problem) -> bool:
+    """Whether tiles of such rows are predicted to be faster."""
+    p = suited(problem)
+    if p is None or p.pass_ != "forward" or not p.block or max(p.stride) > 1 or p.groups > 1:
+        return False
+    return is_sooner(_product_tiles(problem, split=False, beside=BESIDE), problem)
+
+
 def best_of(found: dict[TileT, float]) -> list[TileT]:
     """Tiles worth trying, the best guess first."""
     return [tile for tile, _ in sorted(found.items(), key=itemgetter(1))[:MOST]]
@@ -319,13 +337,14 @@ class Sizes:
             16 // made.chunk, p.block * 16 // own.chunk, terms,
         )  # fmt: skip
 
-    def staged(self, problem: Problem, rows: int, channels: int) -> int:
-        """Bytes of results in shared memory."""
-        chunk = self.made.chunk
+    def staged(self, problem: Problem, rows: int, channels: int, directly: bool = False) -> int:
+        """Bytes of results in shared memory, unless they leave ``directly``, and of numbers."""
+        chunk, numbers = self.made.chunk, 8 * channels * computes_numbers(problem)
+        if directly:
+            return numbers
         whole = min(self.made.row, max(channels, chunk))
         row = -(-(channels - chunk) // whole) * whole + chunk
-        size = rows * row * self.stored
-        return size + 8 * channels * computes_numbers(problem)
+        return rows * row * self.stored + numbers
 
     def boxes(self, box: tuple[int, ...]) -> int:
         """How many boxes cover results."""
@@ -338,11 +357,18 @@ class Sizes:
         )
 
 
-@functools.lru_cache(maxsize=64)
 def _product_tiles(
-    problem: Problem, *, split: bool, windows: bool = False
+    problem: Problem, *, split: bool, windows: bool = False, beside: int = 1
 ) -> dict[BoxProductTile, float]:
-    """Tiles, and what they are predicted to take."""
+    """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,
+    each group of threads has every so many-th."""
+    return _priced(problem, split, windows, beside)
+
+
+@functools.lru_cache(maxsize=64)
+def _priced(
+    problem: Problem, split: bool, windows: bool, beside: int
+) -> dict[BoxProductTile, float]:  # fmt: skip
     several = each_image(problem)
     p = several or suited(problem)
     assert p is not None
@@ -360,35 +386,56 @@ def _product_tiles(
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     boxes = {n: boxes_of(of, ROWS * n, several is not None) for n in GROUPS}
+    if beside > 1:
+        unmoved = max(p.kernel) == 1 and not any(p.padding) and of.extents[-1] % beside == 0
+        across = [beside * n for n in ((1, 2, 4, 8, 16) if unmoved else (1,))]
+        boxes = {beside: boxes_of(of, ROWS * beside, across=across)}
     alike = computes_numbers(p)
     last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
+    every = channels_of(problem, p)
+    direct = direct_channels(problem, p, every)
     shapes = [
         (rows, channels, box, False)
-        for groups, channels in product(GROUPS, channels_of(problem, p))
+        for groups, channels in product(boxes, direct if beside > 1 else every)
         for rows in [ROWS * groups]
         for box in boxes[groups]
     ]
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
-    if max(of.extents[1:]) == 1 and slices == 1 and may_turn:
+    if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
         whole = p.groups == 1  # a tile has channels of one group
         shapes += [
-            x for x in _turned(p, of.extents, split) if whole or of_a_group(p)[1] % x[1] == 0
+            x for x in turned_shapes(p, of.extents, split) if whole or of_a_group(p)[1] % x[1] == 0
         ]
-    own, written = of.mean * of.parts, of.written
+    own, rates, in_pairs, slow = of.mean * of.parts, _rates(p), of.written, slower(p)
+    simple = several is None and slices == of.phases == beside == 1 and last and not direct
+    if simple and not split and not are_apart(p):
+        made = produced(
+            problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
+            functools.partial(_after, problem), _behind_one_another if alike else in_turn,
+        )  # fmt: skip
+        found = {tile: before + cost for tile, cost in made}
+    apart_rows = max(slow) > 1
+    # Where a block has several tiles, a producer makes them faster.
+    better = {(tile.box, tile.channels) for tile in found}
     for (rows, channels, box, turned), late in product(shapes, (False, True)):
         there, read = added_bytes(problem, rows, channels) if late else (0, 0)
         if late and (split or not there or read or channels > _MOST_ADDED or steps > _SOON):
             continue
         a_step, number = (rows * slices + channels) * of.depth, of.boxes(box)
         tiles = number * -(-wide // channels)
+        if (box, channels) in better and tiles > MACHINE.sms and not (turned or late):
+            continue
         into = _parts(steps, tiles) if split else []
         if split and not into:
             continue
         sides = (channels, rows) if turned else (rows, channels)
-        staged = 0 if split else of.staged(problem, rows, channels) + there
+        directly = channels in direct and not turned
+        staged = 0 if split else of.staged(problem, rows, channels, directly) + there
         blocks = of.depth // of.block * (rows + short * channels) if of.block else 0
+        blocks *= beside == 1
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
+        written = of.stored if directly else in_pairs
         stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
@@ -403,6 +450,7 @@ def _product_tiles(
             time = functools.partial(
                 time_of, problem, *sides, of.depth * of.terms, stages=stages, resident=resident,
                 slices=slices, brought_rows=blocks, added_there=late, crossing=crossed,
+                rates=rates,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -421,6 +469,10 @@ def _product_tiles(
                     BoxProductTile.of, box, channels, stages, turned=int(turned),
                     boxes_to=boxes_to, filters_to=filters_to, added=int(late),
                 )  # fmt: skip
+                if apart_rows:
+                    sectors = longer * rows * slices * slow[0] + channels * slow[1]
+                    cost = max(cost, tiles * own * sectors * of.depth / (_SECTORS * CACHE))
+                cost *= _PLAIN if better and tiles > 2 * MACHINE.sms else 1
                 found[tile()] = cost
                 if stages < _AHEAD or of.phases > 1:
                     continue
@@ -434,6 +486,17 @@ def _product_tiles(
     return found
 
 
+def direct_channels(
+    problem: Problem, p: Convolution, channels: Iterable[int], whole: bool = False
+) -> list[int]:
+    """Of channels that tiles may have, which are no rows of instructions, those whose results leave
+    shared memory out: of a problem that is computed as ``p``, in ``whole`` boxes or not."""
+    copied = isinstance(problem, Conv) and (problem.layout != p.layout or copies_filter(problem))
+    if is_turned(p) or (p.block and not (whole or copied)) or sliced(p) > 1:
+        return []
+    return [c for c in channels if in_order(problem, p.result_channels, c)]
+
+
 def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
     """How many blocks may share a box, or a filter, of as many tiles along each."""
     yield 1, 1
@@ -441,28 +504,6 @@ def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
         yield PAIR, 1
     if boxes % PAIR == 0:
         yield 1, PAIR
-
-
-def _turned(
-    p: Convolution, extents: tuple[int, ...], split: bool
-) -> list[tuple[int, int, tuple[int, ...], bool]]:
-    """Tiles whose channels are rows of instructions: as many results as let each SM, or each of two
-    blocks of it, have up to some of them, or, if they are ``split``, each tile some SMs; channels
-    and the box."""
-    found, (results, *single) = [], extents
-    for groups in GROUPS:
-        channels = groups * ROWS
-        if channels >= 2 * p.result_channels:
-            continue
-        parts = -(-p.result_channels // channels)
-        for number in range(1, _FEW_PARTS + 1):
-            tiles = max(
-                1, MACHINE.sms // (number * parts) if split else number * MACHINE.sms // parts
-            )
-            own = -(-results // (tiles * _COLUMNS)) * _COLUMNS
-            if ROWS <= own <= LARGEST:
-                found.append((own, channels, (own, *single), True))
-    return list(dict.fromkeys(found))
 
 
 def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
@@ -473,6 +514,14 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
         if -(-(-(-boxes // each) * parts) // slots) * each <= rounds:
             return each
     return 1
+
+
+def _after(problem: Problem, rows: int, columns: int) -> float:
+    """Microseconds that the epilogue of a tile takes where an SM has no other block."""
+    if not problem.epilogue:
+        return 0.0
+    read = rows * columns * _reads_results(problem) / _ADDED
+    return arithmetic(problem, rows, columns, 1) + read
 
 
 def _reads_results(p: Problem) -> bool:
@@ -521,7 +570,7 @@ def _channels_of(p: Convolution) -> list[int]:
     if p.groups > 1 or p.pass_ != "forward":
         return found
     # Those of which a few tiles have all, and hardly more.
-    even = (-(-wide // (parts * _LEAST)) * _LEAST for parts in range(1, _FEW_PARTS + 1))
+    even = (-(-wide // (parts * _LEAST)) * _LEAST for parts in range(1, FEW_PARTS + 1))
     return [*found, *(c for c in dict.fromkeys(even) if c < CHANNELS[0] and c & (c - 1))]
 
 
@@ -532,37 +581,11 @@ def _parts(steps: int, blocks: int) -> list[int]:
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]
 
 
-def boxes_of(of: Sizes, rows: int, single: bool = False) -> list[tuple[int, ...]]:
-    """Boxes of powers of two with that many results, of a ``single`` image or of several: the two
-    with the least beyond the images, but those of which one of half as many rows has all. Of
-    channels in blocks what is short of lines of
-    memory counts too, and of equals the widest are taken."""
-    found, extents = list[tuple[float, float, tuple[int, ...]]](), of.extents
-    sizes = [1 << k for k in range(rows.bit_length())]
-    for space in product(sizes, repeat=len(extents) - 1):
-        if math.prod(space) > rows:
-            continue
-        box = (rows // math.prod(space), *space)
-        if single and box[0] > 1:
-            continue
-        if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
-            continue
-        first = 0 if of.block else 1
-        if True in [n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)]:
-            continue
-        whole = math.prod([-(-e // n) * n for e, n in zip(extents, box, strict=True)])
-        if of.block:
-            short = max(1.0, LINE / (of.block * space[-1])) - 1
-            found.append((whole * (1 + _SHORT * short), -space[-1], box))
-        else:
-            found.append((whole, math.log2(max(space) / min(space)), box))
-    return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
-
-
 def time_of(
     p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
     cluster: int = 1, added_there: bool = False, crossing: float = 1,
+    rates: Rates = _RESULTS,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
@@ -570,19 +593,18 @@ def time_of(
     part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
     memory where it is ``added_there``. A row that is brought lies in ``crossing`` lines of memory,
     in the mean."""
-    r = _SUMS_OF_PIXELS if p.pass_ == "wgrad" else _RESULTS
-    times = r.products + r.narrow / columns_of(columns // slices, p.dtype)
-    times += r.cluster * (cluster > 1)
+    times = rates.products + rates.narrow / columns_of(columns // slices, p.dtype)
+    times += rates.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
-    stores = rows * columns * size / r.stored
+    stores = rows * columns * size / rates.stored
     multiplied = rows * columns * step / rate * (1 + _CROSSED * (crossing - 1))
     if brought_rows:
-        multiplied = max(multiplied, brought_rows / (_ROWS * MACHINE.clock))
+        multiplied = max(multiplied, brought_rows / (SHORT_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
-    cache = blocks * brought / (r.reads * CACHE)
-    memory = p.bytes / (r.kept * MEMORY)
+    cache = blocks * brought / (rates.reads * CACHE)
+    memory = p.bytes / (rates.kept * MEMORY)
     waves = blocks / (MACHINE.sms * resident)
-    begin = r.begin + steps * r.wait / (stages - 1) + r.alone * stores * (resident == 1)
+    begin = rates.begin + steps * rates.wait / (stages - 1) + rates.alone * stores * (resident == 1)
     if p.epilogue:
         alone += arithmetic(p, rows, columns, resident)
         added = _ADDED_THERE if added_there else _ADDED
@@ -590,6 +612,10 @@ def time_of(
         begin += _NUMBERS * ("channel" in p.epilogue_shapes)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
+
+
+def _rates(p: Problem) -> Rates:
+    return _BYTES if p.is_quantized else _WIDE if p.dtype == "float32" else _RESULTS
 
 
 def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:

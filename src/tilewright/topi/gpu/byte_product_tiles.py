@@ -38,8 +38,11 @@ _MOST = 30
 
 def suits_byte_products(problem: Problem) -> bool:
     """Whether it is a forward pass of integers of 8 bits, dense or in groups of which tiles have
-    whole ones, in any layout; or a product of matrices that is one."""
-    return problem.is_quantized and suited(problem) is not None and bool(_channels(problem))
+    whole ones, in any layout, of images of two dimensions at most; or a product of matrices that is
+    one."""
+    if not problem.is_quantized or getattr(problem, "rank", 0) > 2:
+        return False
+    return suited(problem) is not None and bool(_channels(problem))
 
 
 def byte_product_tiles(problem: Problem, target: Target) -> list[WarpProductTile]:

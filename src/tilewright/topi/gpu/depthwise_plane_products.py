@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
-from math import gcd
 from typing import Any
 
 from tilewright import te
-from tilewright.schedule import Schedule, Stage
-from tilewright.target.instructions import copy_async, mma_bf16, mma_f16
+from tilewright.schedule import Schedule
+from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.gpu.banded_tiles import SHARED
 from tilewright.topi.gpu.machine import MACHINE
@@ -28,13 +27,11 @@ from tilewright.topi.nn.depthwise_plane_products import (
     depthwise_plane_products,
 )
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.pieces.plane_copies import APART, chunk_of, copy_planes, spread_chunks
 from tilewright.topi.stages import scheduled
 
 _LANES, _IMAGES = 32, 16
 _INSTRUCTIONS = {"float16": mma_f16, "bfloat16": mma_bf16}
-#: Images in shared memory are an odd multiple of 16 bytes apart, 8 elements of every 16, so that
-#: eight of them meet no bank twice.
-APART = 16, 8
 #: Rows of an image, and registers of a thread that matrices, sums and images may take, at most.
 _MOST, REGISTERS = 16, 160
 #: Instructions of a warp around its products, about, and around those of one turn more.
@@ -120,48 +117,8 @@ def schedule_plane_products(
     staged.compute_at(out, turn)
     if tile.stages > 1:
         staged.pipeline(tile.stages)
-    copy_planes(staged, cut.image, tile.channels)
+    copy_planes(staged, staged.op.axis, cut.image, tile.channels)
     return s
-
-
-def copy_planes(staged: Stage, image: tuple[int, int], channels: int) -> None:
-    """Copy images as groups of ``channels`` channels have them to shared memory, in the
-    background."""
-    n, group, element = staged.op.axis
-    staged.set_scope("shared")
-    staged.storage_align(n, *APART)
-    chunk, own = spread_chunks(staged, n, [group, element], image, channels)
-    staged.tensorize(own, copy_async(chunk, str(staged.op.outputs[0].dtype)))
-
-
-def spread_chunks(
-    stage: Stage, images: Any, planes: list[Any], image: tuple[int, int], channels: int
-) -> tuple[int, Any]:
-    """All of it by all threads of a block, in which each channel has a warp, in the largest chunks
-    there are; how many elements one has, and its axis.
-
-    As many threads as there are chunks of an image go from one of the block's ``images`` to
-    another, so that each finds its place in an image once.
-    """
-    threads, chunk = _LANES * channels, chunk_of(channels, image)
-    elements = channels * image[0] * image[1]
-    at, own = stage.split(stage.fuse(*planes), factor=chunk)
-    turn, n = stage.split(images, factor=max(1, threads * chunk // elements))
-    stage.reorder(turn, n, at, own)
-    rest, thread = stage.split(stage.fuse(n, at), factor=threads)
-    y, x = stage.split(thread, factor=_LANES)
-    stage.bind(y, te.thread_axis((0, channels), "threadIdx.y"))
-    stage.bind(x, te.thread_axis((0, _LANES), "threadIdx.x"))
-    stage.unroll(turn)
-    stage.unroll(rest)
-    return chunk, own
-
-
-def chunk_of(channels: int, image: tuple[int, int]) -> int:
-    """Elements of planes of ``channels`` channels that are copied at once: whole rows, or what
-    neither begins nor ends with rows, so that it is one chunk whatever row it lies in."""
-    together, width = gcd(channels * image[0] * image[1], PLACES), image[1]
-    return width if together % width == 0 else together
 
 
 def has_small_images(p: Conv) -> bool:

@@ -8,9 +8,9 @@ from typing import Any, TypeAlias
 from tilewright.target.target import Target
 from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
-from tilewright.topi.gpu import depthwise_plane_gradient as plane_gradient
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
 from tilewright.topi.gpu import part_tiles as parts
+from tilewright.topi.gpu import plane_gradient_tiles as plane_gradient
 from tilewright.topi.gpu import staged_tiles as staged
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
@@ -36,6 +36,7 @@ from tilewright.topi.pieces.band_tiles import (
 )
 from tilewright.topi.pieces.pixel_boxes import BoxTile
 from tilewright.topi.pieces.pixel_boxes import form as box_form
+from tilewright.topi.pieces.plane_gradients import PlaneGradientTile
 from tilewright.topi.pieces.plane_tiles import PlaneBoxTile
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile, ReductionTile
 from tilewright.topi.pieces.register_tiles import PixelTile, PlaneTile, StripTile
@@ -45,6 +46,7 @@ from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePa
 from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.banded import schedule_banded
 from tilewright.topi.sketches.boxes import schedule_boxes
+from tilewright.topi.sketches.plane_gradient import schedule_plane_gradient
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
 from tilewright.topi.sketches.registers import register_counts, schedule_registers
@@ -139,8 +141,7 @@ GPU = (
              counts=banded_gradient_counts),
     _cuda("gpu.row_products", RowProductTile, None, schedule_row_products, row_product_tiles,
           suits_row_products, passes=_WGRAD, arch="sm_90a"),
-    _guessed("gpu.plane_gradient", plane_gradient.PlaneGradientTile,
-             plane_gradient.declare_plane_gradient, plane_gradient.schedule_plane_gradient,
+    _guessed("gpu.plane_gradient", PlaneGradientTile, None, schedule_plane_gradient,
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
     _cuda("gpu.band_gradient", RowBandTile, None, schedule_row_bands, gradient_band_tiles,
           suits_bands, passes=_WGRAD),

@@ -16,18 +16,19 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
-    GROUPS,
+    SHORT_ROWS,
     Sizes,
     added_bytes,
     arithmetic,
     best_of,
-    boxes_of,
     channels_of,
     convolution_of,
+    direct_channels,
     is_sooner,
     resident_blocks,
     suited,
 )
+from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
@@ -48,8 +49,9 @@ _ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
 #: each row of a tile beyond 128: what is not predicted is hidden by other blocks.
 _BESIDE, _LARGE = 1.013, 1e-4
-#: By how much more in three dimensions, where a time was more than predicted.
-_VOLUMES = 0.15
+#: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
+#: time was more than predicted.
+_VOLUMES, _BYTES = 0.15, 0.1
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -86,17 +88,19 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
-    for groups, channels in product(GROUPS, channels_of(problem, p)):
+    every = channels_of(problem, p)
+    direct = direct_channels(problem, p, every, whole=True)
+    for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
-        staged, columns = (
-            of.staged(problem, rows, channels),
-            columns_of(channels // slices, p.dtype),
-        )
+        directly = channels in direct
+        staged = of.staged(problem, rows, channels, directly)
+        columns = columns_of(channels // slices, p.dtype)
         added, read = added_bytes(problem, rows, channels)
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
         instructions = groups * (channels // columns) * steps * (of.depth // 32)
         products = instructions * cycles / MACHINE.clock
-        stores = rows * channels * of.written / _STORED
+        written = of.stored if directly else of.written
+        stores = rows * channels * written / _STORED
         others = -(-wide // channels) * of.phases
         for box in _boxes(of, groups):
             seen = reach(p, box)
@@ -104,6 +108,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 continue
             part, boxes = math.prod(seen) * slices * of.depth, of.boxes(box)
             once = part * of.parts
+            short = once / of.block if of.block else 0  # rows
             for stages in _STAGES:
                 if part % ALIGN and stages * of.parts > 1:  # where the next one would begin
                     continue
@@ -125,12 +130,14 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                     _CACHE * cache, memory, _BOX * turns,
                     turns * (_ADDED * busy + _ADDED_ONCE) * added / _STORED,
                     _READ * turns * busy * read / _STORED,
+                    turns * busy * short / (SHORT_ROWS * MACHINE.clock),
                 )  # fmt: skip
                 cost = before + _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
                 if stages < 3:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
                 beside = _BESIDE + _LARGE * max(0, rows - 128) + _VOLUMES * (len(of.extents) > 3)
+                beside += _BYTES * (problem.is_quantized + bool(of.block))
                 found[BoxProductTile.of(box, channels, stages, boxes=each)] = beside * cost
     return found
 

@@ -522,11 +522,11 @@ def _filter(
 
 
 def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> Tensor:
-    """The filter of every phase of a gradient by the input: (phase, channel, row of taps, tap,
-    filter), since a tensor map has five dimensions."""
+    """The filter of every phase of a gradient by the input: (phase, row of taps, tap, channel,
+    filter), since a tensor map has five dimensions, of which the first ones may be one."""
     cut = all_phases(p)
 
-    def element(phase: Any, c: Any, row: Any, s: Any, m: Any) -> Any:
+    def element(phase: Any, row: Any, s: Any, c: Any, m: Any) -> Any:
         taps = [s]
         for found in reversed(cut[1:-1]):
             taps.insert(0, row % found.taps)
@@ -536,6 +536,6 @@ def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> 
         return te.if_then_else(te.all(m < filters, *inside), read, te.const(0, p.dtype))
 
     *outer, last = (c.taps for c in cut)
-    shape = (math.prod(len(c.phases) for c in cut), p.channels, math.prod(outer), last, filled)
+    shape = (math.prod(len(c.phases) for c in cut), math.prod(outer), last, p.channels, filled)
     made: Tensor = te.compute(shape, element, name="Phases")
     return made

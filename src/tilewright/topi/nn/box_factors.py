@@ -22,6 +22,8 @@ from tilewright.topi.operators.convolution import Convolution
 
 #: Of what extents of factors are multiples: the largest extent of a box.
 WHOLE = 256
+#: Pixels of a block of 32 channels in a row of 128 bytes of shared memory.
+BESIDE = 4
 
 
 class Windows:
@@ -29,14 +31,15 @@ class Windows:
     first where there are several, but those of slices; where channels lie in blocks, with that of
     the block behind the group. With ``steps``, the distances of results and of taps, boxes are
     whole: (part, batch, place, channel), behind the group. What is seen of them through each tap,
-    as without, is a stage where it is ``staged``."""
+    as without, is a stage where it is ``staged``. Of blocks, a row of ``tensor`` has ``beside``
+    neighbours side by side, and the number among them is a further place."""
 
     def __init__(
         self, p: Convolution, window: Callable[..., Any], results: Sequence[Any],
         taps: Sequence[int], filled: int, steps: tuple[Sequence[int], Sequence[int]] | None = None,
-        staged: bool = False,
+        staged: bool = False, beside: int = 1,
     ) -> None:  # fmt: skip
-        self.problem = p
+        self.problem, self.beside = p, beside
         self.steps: tuple[Sequence[int], Sequence[int]] | None = steps
         self.apart = p.groups > 1 and sliced(p) == 1
         self.blocked = bool(p.block)
@@ -63,11 +66,13 @@ class Windows:
 
         def by_blocks(*at: Any) -> Any:
             *group, part, n, y, x, r, s, c = at
+            if beside > 1:
+                x, c = x * beside + c // row, c % row
             return window(n, (y, x), (r, s), channel(group, part * row + c))
 
-        shape = [*groups, batch, *extents, *taps, deep]
+        shape = [*groups, batch, *extents[:-1], extents[-1] // beside, *taps, deep]
         if self.blocked:
-            shape = [*groups, deep // row, *shape[len(groups) : -1], row]
+            shape = [*groups, deep // row, *shape[len(groups) : -1], beside * row]
         if steps is not None:
             extents = [
                 (e - 1) * step + (t - 1) * apart + 1
@@ -97,6 +102,10 @@ class Windows:
         group = [f // made] if self.apart else []
         if self.problem.groups > 1 and not self.apart:
             c = f // made * read + c
+        if self.beside > 1:
+            *place, among = place
+            at = (c // self.row, n, *place, *taps, among * self.row + c % self.row)
+            return self.tensor[(*group, *at)]
         if self.steps is None and self.blocked:
             return self.tensor[(*group, c // self.row, n, *place, *taps, c % self.row)]
         at = (*group, n, *place, *taps, c)

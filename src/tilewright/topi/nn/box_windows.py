@@ -44,7 +44,7 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
-from tilewright.topi.nn.box_factors import WHOLE, Added, Taps, Windows, reach, up, window_of
+from tilewright.topi.nn.box_factors import BESIDE, WHOLE, Added, Taps, Windows, reach, up, window_of
 from tilewright.topi.nn.box_phases import Phases, all_phases, is_phased, parted, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
@@ -69,8 +69,9 @@ class BoxSums:
     of a factor lie in blocks, whose size ``blocks`` has, it has those of one last, and its number
     first. ``pixels`` are images, and extents in them, of a box of that gradient. Where boxes are of
     ``windows``, results are images of a pixel each. ``seen`` is what results see through each tap,
-    where that is a stage. Of ``halves`` so many channels are multiplied in a step; 0 where there
-    are none.
+    where that is a stage. Where ``beside`` pixels of a row of blocks lie side by side in ``left``,
+    the number among them is a further axis of ``total``, behind the place. Of ``halves`` so many
+    channels are multiplied in a step; 0 where there are none.
     """
 
     total: Tensor
@@ -83,6 +84,7 @@ class BoxSums:
     windows: bool = False
     blocks: tuple[int, int] = (0, 0)
     seen: Tensor | None = None
+    beside: int = 1
     halves: int = 0
 
 
@@ -134,7 +136,7 @@ class BoxDeclaration(Declaration):
     @property
     def space(self) -> int:
         """Dimensions of an image, also where the first has one row."""
-        return len(self.sum.shape) - 2 - (self.phased is not None)
+        return len(self.sum.shape) - 2 - (self.phased is not None) - (self.boxes.beside > 1)
 
     def reach(self, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
         """Images, and extents in them, of what a box of results sees through all taps, or of dy
@@ -147,15 +149,15 @@ class BoxDeclaration(Declaration):
 
 
 def declare_boxes(
-    p: Convolution, given: Any = None, whole: bool = False, staged: bool = False
+    p: Convolution, given: Any = None, whole: bool = False, staged: bool = False, beside: int = 1
 ) -> BoxDeclaration:
     """The program of a problem; ``given`` as in :func:`~tilewright.topi.declare.declare`. Images
     are read ``whole``, or by taps; what results see of whole ones is a stage where it is
-    ``staged``."""
+    ``staged``. Of blocks, ``beside`` pixels of a row are read side by side."""
     inputs, brought = placeholders(p, given), as_brought(p)
     pixels = by_pixels(brought)
     if pixels == p:
-        return _declare(p, inputs, whole, staged)
+        return _declare(p, inputs, whole, staged, beside=beside)
     views = laid = _views(p, brought, inputs)
     if pixels != brought:
         views = views | {
@@ -171,7 +173,7 @@ def declare_boxes(
     if p.layout == brought.layout and not whole and copies_filter(p):
         views = views | {"filter": filter_last(p, inputs["filter"])}
         laid = views
-    d = _copied(p, brought, inputs, laid, _declare(pixels, views, whole, staged, layout))
+    d = _copied(p, brought, inputs, laid, _declare(pixels, views, whole, staged, layout, beside))
     return replace(d, problem=p, inputs=inputs) if p.pass_ == "wgrad" else _gathered(p, inputs, d)
 
 
@@ -271,13 +273,14 @@ def _by_pixels(x: Tensor, layout: str, rows: bool = False) -> Tensor:
 
 
 def _declare(
-    p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool, layout: str = ""
-) -> BoxDeclaration:
+    p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool, layout: str = "",
+    beside: int = 1,
+) -> BoxDeclaration:  # fmt: skip
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
     b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
         return _phases(p, inputs, b, whole, staged=staged)
-    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged)
+    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged, beside=beside)
     total, gone = sums.total, [0] * (len(p.image) - p.rank)
     if p.pass_ == "wgrad":
         result = total
@@ -287,16 +290,27 @@ def _declare(
                 p.filter_shape, lambda m, *at: total[place(m, *gone, *at)], name="ConvWgrad"
             )
         return declared(p, inputs, finished(p, result, inputs), sums, (), b)
+
+    def element(n: Any, c: Any, at: list[Any]) -> Any:
+        if beside > 1:
+            at = [*at[:-1], at[-1] // beside, at[-1] % beside]
+        return total[(n, *gone, *at, c)]
+
+    extents = Convolved(p).result[len(gone) :]
     result = Images(p.result_layout).compute(
-        first.shape[0], p.result_channels, Convolved(p).result[len(gone) :],
-        lambda n, c, at: total[(n, *gone, *at, c)], "Conv",
-    )  # fmt: skip
+        first.shape[0], p.result_channels, extents, element, "Conv"
+    )
     return declared_with_epilogue(p, inputs, result, sums, b, layout)
 
 
 def declare_whole_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
     """The same, where taps read parts of one box."""
     return declare_boxes(p, given, whole=True)
+
+
+def declare_rows(p: Convolution, given: Any = None) -> BoxDeclaration:
+    """The same of images in blocks, of which a row of shared memory has several pixels."""
+    return declare_boxes(p, given, beside=BESIDE)
 
 
 def declare_seen_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
@@ -328,18 +342,18 @@ def declared_with_epilogue(
 
 def sums_of(
     p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False,
-    each: bool = False,
+    each: bool = False, beside: int = 1,
 ) -> BoxSums:  # fmt: skip
     """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
     of the problem's, behind that of the image where there is a filter for ``each``."""
     if p.pass_ == "wgrad":
         return _filter(p, first, second, batch, whole)
-    return _images(p, first, second, batch, whole, staged=staged, each=each)
+    return _images(p, first, second, batch, whole, staged=staged, each=each, beside=beside)
 
 
 def _images(
     p: Convolution, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False,
-    staged: bool = False, each: bool = False,
+    staged: bool = False, each: bool = False, beside: int = 1,
 ) -> BoxSums:  # fmt: skip
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
@@ -351,7 +365,9 @@ def _images(
     results = (batch, *w.result)
     if pixels:
         window, results = _of_pixels(window, w.result), _single(batch, w.result)
-    seen = Windows(p, window, results, w.kernel, filled, steps if whole else None, staged)
+    seen = Windows(p, window, results, w.kernel, filled, steps if whole else None, staged, beside)
+    if beside > 1:
+        results = (*results[:-1], up(results[-1], beside) // beside, beside)
     taps = _axes(w.kernel)
     rc, left_c, right_c = _channels(p, filled)
 
@@ -380,7 +396,7 @@ def _images(
     total = te.compute((*results, wide), element, name="Sums")
     return BoxSums(
         total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels,
-        blocks=(p.block, block), seen=seen.staged, halves=_halves(p, filled),
+        blocks=(p.block, block), seen=seen.staged, beside=beside, halves=_halves(p, filled),
     )  # fmt: skip
 
 
@@ -463,7 +479,7 @@ def _phases(
             for k, n in zip(rows, taps, strict=False):
                 row = row * n + k
             there = te.all(phase < number, f < wide)
-            return te.if_then_else(there, filter[(phase, f, row, last, c)], te.const(0, p.dtype))
+            return te.if_then_else(there, filter[(phase, row, last, f, c)], te.const(0, p.dtype))
         kept, inside = tap_of_phase(p, phase, at)
         read = filter[p.filter_place(c, f, kept[len(kept) - p.rank :])]
         return te.if_then_else(te.all(f < wide, c < deep, *inside), read, te.const(0, p.dtype))
@@ -634,5 +650,5 @@ def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
 #: The declaration of this module, by name.
 FORMS = {
     "boxes": declare_boxes, "whole boxes": declare_whole_boxes, "seen boxes": declare_seen_boxes,
-    "pixels": declare_pixels,
+    "pixels": declare_pixels, "block rows": declare_rows,
 }  # fmt: skip

@@ -10,7 +10,8 @@ pixels they read as the image lies.
 A gradient by the input with stride 1 is the convolution of dy with the filter rotated. With a
 stride, every s-th pixel of the result sees every s-th tap: the pixels of a phase are a convolution
 with stride 1 of their own, and those of all phases one with as many filters for each channel, whose
-results are put between one another.
+results are put between one another. Where vectors lie across channels that fill them, the sums of a
+phase lie together, and taps that it lacks are left out.
 """
 
 from __future__ import annotations
@@ -114,6 +115,36 @@ class FlatWindows(Convolved):
         few = self.filters[1] < _LANES and p.groups == 1 and not p.is_quantized
         return across and bool(p.channels_last) and few and taps > 1 and self.dilation[-1] == 1
 
+    def by_phase(self, across: bool) -> bool:
+        """Whether sums of a phase lie together, of all channels of a group, so that a vector of
+        them is of one phase; else those of a channel do."""
+        return across and set(self.phases) != {1} and self._own % _LANES == 0
+
+    @once
+    def _own(self) -> int:
+        """Channels of a group of the result."""
+        return self.filters[0] // math.prod(self.phases)
+
+    def parted(self, f: Any, across: bool) -> tuple[Any, Any]:
+        """Of a channel of the sums, the number of its phase and its channel of the result."""
+        count = math.prod(self.phases)
+        if count == 1:
+            return 0, f
+        return (f // self._own, f % self._own) if self.by_phase(across) else (f % count, f // count)
+
+    def joined(self, phase: Any, f: Any, across: bool) -> Any:
+        """What :meth:`parted` takes apart."""
+        count = math.prod(self.phases)
+        if count == 1:
+            return f
+        return phase * self._own + f if self.by_phase(across) else f * count + phase
+
+    def taps_of(self, phase: Any, taps: Sequence[Any]) -> list[Any]:
+        """What holds of those taps that a phase has."""
+        sizes = zip(self.tap_of(phase, taps), self.problem.kernel, self.kernel, self.phases,
+                    strict=True)  # fmt: skip
+        return [t < whole for t, whole, k, s in sizes if k * s > whole]
+
     def packs(self, across: bool) -> bool:
         """Whether the filter is copied into the order in which it is read."""
         return across or self.problem.dtype != self.problem.accumulate or set(self.phases) != {1}
@@ -200,10 +231,10 @@ class FlatDeclaration(Declared):
     group, pixel, channel). ``padded`` is the image, a row of ``row_stride`` pixels behind the
     other, or of as many numbers where taps are joined, in the type of sums, None where the image is
     read as it lies; ``packed`` the filter in the order and the type in which it is read, None where
-    it lies so. Of a gradient with strides, channels are those of all ``phases``, of one channel of
-    the result side by side. ``partial`` are sums of integers, as floats, of so few products that
-    they are exact, each with the indices of what is left to sum behind those of ``sum``; None where
-    all are.
+    it lies so. Of a gradient with strides, channels are those of all ``phases``, as
+    :meth:`FlatWindows.joined` numbers them. ``partial`` are sums of integers, as floats, of so few
+    products that they are exact, each with the indices of what is left to sum behind those of
+    ``sum``; None where all are.
     """
 
     problem: Convolution
@@ -269,13 +300,17 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         index = [*tap, rc] if across or p.channels_last else [rc, *tap]
         pixel = read(n, g, q, tap, rc)
         if packed is None:
-            weight = weight_of(w, filter, g, f, rc, tap)
+            weight = weight_of(w, filter, g, f, rc, tap, across)
         elif across:
             wide = int(packed.shape[-1])
             weight = packed[(g, f // wide, *index, f % wide)]
         else:
             weight = packed[(g, f, *index)]
-        return te.sum(pixel * weight, axis=together)
+        # Taps that a phase lacks are left out where a tile has one phase, else multiplied by zero.
+        alone = w.by_phase(across) and not joins
+        own_taps = w.taps_of(w.parted(f, across)[0], tap) if alone else []
+        where = te.all(*own_taps) if own_taps else None
+        return te.sum(pixel * weight, axis=together, where=where)
 
     batch, groups = image.shape[0], p.groups
     count = math.prod(w.result) if across else w.results
@@ -307,7 +342,7 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         channels = per // phases
         g, f = (c // channels, c % channels) if groups > 1 else (te.const(0), c)
         phase, place = w.result_of([*[0] * (len(w.result) - len(at)), *at])
-        f = f * phases + phase if phases > 1 else f
+        f = w.joined(phase, f, across)
         if across:
             found = total[n, g, numbered(place, w.result), f]
         else:
@@ -328,16 +363,16 @@ def _exact(extents: Sequence[int], most: int) -> int:
     return max(k for k in range(1, len(extents) + 1) if math.prod(extents[-k:]) <= most)
 
 
-def weight_of(w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequence[Any]) -> Any:
+def weight_of(
+    w: FlatWindows, filter: Tensor, g: Any, f: Any, r: Any, taps: Sequence[Any], across: bool
+) -> Any:
     """What channel ``f`` of a group multiplies channel ``r`` that it reads with, at a tap."""
-    p, (per, own), count = w.problem, w.filters, math.prod(w.phases)
+    p, (per, own) = w.problem, w.filters
     if p.pass_ != "dgrad":
         return filter[p.filter_place(g * per + f, r, list(taps)[-p.rank :])]
-    phase, f = (f % count, f // count) if count > 1 else (0, f)
-    found = w.tap_of(phase, taps)
-    read = filter[p.filter_place(g * own + r, f, found[-p.rank :])]
-    sizes = zip(found, p.kernel, w.kernel, w.phases, strict=True)
-    inside = [t < whole for t, whole, k, s in sizes if k * s > whole]
+    phase, f = w.parted(f, across)
+    read = filter[p.filter_place(g * own + r, f, w.tap_of(phase, taps)[-p.rank :])]
+    inside = w.taps_of(phase, taps)
     return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
 
 
@@ -379,7 +414,7 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
     (per, own), groups, kind = w.filters, w.problem.groups, w.factors
 
     def element(g: Any, f: Any, r: Any, *taps: Any) -> Any:
-        return weight_of(w, filter, g, f, r, taps).astype(kind)
+        return weight_of(w, filter, g, f, r, taps, across).astype(kind)
 
     names = _LETTERS[-len(w.kernel) :]
     made: Tensor

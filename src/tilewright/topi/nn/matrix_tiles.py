@@ -302,7 +302,7 @@ def _packed(cut: TileCut, inputs: dict[str, Tensor]) -> Tensor:
             w = FlatWindows(p)
             taps = taps if cut.windows is not None else [0] * len(w.kernel)
             taps, c = ([*taps, c // own], c % own) if cut.joined > 1 else (taps, c)
-            read = weight_of(w, inputs["filter"], g, f, c, taps)
+            read = weight_of(w, inputs["filter"], g, f, c, taps, False)
         zero = te.const(0, p.filter_dtype)
         return te.if_then_else(te.all(*inside), read, zero) if inside else read
 

@@ -12,6 +12,7 @@ from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, step_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile, columns_of
+from tilewright.topi.pieces.thread_order import columns_in_order, leaves_directly
 
 
 def multiply(
@@ -21,7 +22,9 @@ def multiply(
     """Sum products in the registers of a warpgroup: of a step ``k``, which the loop ``at`` is over,
     for the axes of the ``result``, channels last."""
     w, step = widths(d.problem.dtype), step_of(d)
-    own, slices = tile.of_groups, d.boxes.slices
+    own, slices, beside = tile.of_groups, d.boxes.slices, d.boxes.beside
+    if beside > 1:
+        own = (*tile.box[:-1], tile.columns // beside, 1)
     for axis, extent in zip(result, (*own, tile.own_channels), strict=True):
         sums.align_bounds(axis, extent)
     if tile.turned:
@@ -36,7 +39,10 @@ def multiply(
     parts.append(part)
     turned = d.boxes.turned
     outer, _, inner = innermost(sums, pixel, own)
-    columns = list(sums.split(f, factor=8))
+    if leaves_directly(d, tile):
+        columns = columns_in_order(sums, f, d, tile)
+    else:
+        columns = list(sums.split(f, factor=8))
     if turned:
         columns = [*sums.split(columns[0], factor=ROW // 8), columns[1]]
     sums.reorder(at, *parts, *outer, *inner, *columns, *sums.split(k, factor=w.chunk))
@@ -46,7 +52,7 @@ def multiply(
     sums.tensorize(
         outer[0],
         wgmma(own_columns, kind, left="k", right="j" if turned else "k",
-              swizzles=(slices * row, 2 * ROW if turned else taps)),
+              swizzles=(slices * beside * row, 2 * ROW if turned else taps)),
     )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.thread_order import digits, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
 
 _THREADS = 256  # of a block that copies
@@ -55,16 +56,21 @@ def bring(
     box: tuple[int, ...] = (step, ROW) if d.boxes.turned else (tile.channels, step)
     first, second = d.boxes.blocks
     if first:
-        own = (step // first, *tile.box, first)
+        *outer, columns = tile.box
+        beside = d.boxes.beside
+        own = (step // first, *outer, columns // beside, beside * first)
     if second:
         box = (step // second, tile.channels, second)
     load(
         boxes, sums, at, -2 - 2 * d.space - bool(first), own, tile.stages, over=over,
         windows=d.boxes.windows, cluster=tile.boxes_to, producer=bool(tile.staged),
     )  # fmt: skip
+    where = -2 - d.space - bool(second)
+    if leaves_directly(d, tile):
+        where, box = where - 2, (*digits(d, tile), step)
     load(
-        taps, sums, at, -2 - d.space - bool(second), box, tile.stages, over=over,
-        cluster=tile.filters_to, producer=bool(tile.staged),
+        taps, sums, at, where, box, tile.stages, over=over, cluster=tile.filters_to,
+        producer=bool(tile.staged),
     )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""How results of products of boxes leave: through shared memory, so that rows are stored whole."""
+"""Results of products of boxes in shared memory, and what is added to them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.box_blocks import wide_of
 from tilewright.topi.pieces.box_products import by_groups, over_threads
-from tilewright.topi.pieces.box_stores import wide_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.stages import image_axes
 

@@ -1,4 +1,5 @@
-"""The loops in which a block stores results of products of boxes, from shared memory."""
+"""The loops in which a block stores results of products of boxes, from shared memory or from the
+registers of threads that hold parts of them."""
 
 from __future__ import annotations
 
@@ -13,10 +14,9 @@ from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.box_blocks import blocks_of, wide_of
 from tilewright.topi.pieces.box_products import over_threads
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
-from tilewright.topi.pieces.tiling import extent_of
-from tilewright.topi.stages import image_axes
 
 
 def store(
@@ -24,59 +24,14 @@ def store(
     together: bool = False,
 ) -> tuple[IterVar, IterVar, tuple[IterVar, IterVar] | None]:  # fmt: skip
     """Whole rows of results from shared memory, or in layouts in which channels lie in blocks, or
-    first, whole rows of those; returns the loops over blocks and over the boxes of each, which are
-    one unless it computes them ``one_by_one``. Those have the same channels and phase where a block
-    has ``alike`` ones, and of all phases where these are ``together``."""
-    images = Images(d.problem.result_layout)
-    if images.block:
-        n, c, *space, within_block = out.op.axis
-    else:
-        n, c, *space = image_axes(out, images.layout)
-    sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
-    axes = [n, *space, c]
-    number, channels, extents = images.extents([extent_of(a) for a in out.op.axis])
-    gone = [1] * (len(space) - len(extents))
-    extents = [number, *gone, *extents, channels // (images.block or 1)]
-    phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
-    if d.phased is not None:
-        for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
-            axes[k], phase = out.split(axes[k], factor=step)
-            extents[k] = -(-extents[k] // step)
-            (within[k] if alone or together else phases).append(phase)
-    if d.numbered:
-        *pixel, c = axes
-        out.reorder(*pixel, *phases, *(x for more in within for x in more), c)
-        sizes, axes = (tile.images, sizes[-1]), [out.fuse(*pixel), c]
-        extents = [math.prod(extents[:-1]), extents[-1]]
-        within = [[x for more in within for x in more], []]
-    elif d.in_rows:
-        out.reorder(n, *space, c)
-        sizes, axes = (tile.images, tile.columns, sizes[-1]), [n, out.fuse(*space), c]
-        extents = [extents[0], math.prod(extents[1:-1]), extents[-1]]
-        within = [[], [], []]
-    pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
-    *tiles, wide = (-(-extent // e) for extent, e in zip(extents, sizes, strict=True))
-    *blocks, part = (outer for outer, _ in pairs)
-    *pixel, c = (x for (_, inner), more in zip(pairs, within, strict=True) for x in (inner, *more))
-    own = [*pixel, c] if images.last else [c, *pixel, *([within_block] if images.block else [])]
-    out.reorder(*blocks, *phases, part, *own)
-    whole, *ranks = neighbours(out, out.fuse(*blocks), math.prod(tiles), tile.filters_to)
-    part, *more = neighbours(out, part, wide, tile.boxes_to)
-    ranks += more
-    if one_by_one:
-        outer = [*phases, part] if alike else []
-        loops = [whole] if alike else [part, whole]
-        out.reorder(*outer, *loops, *ranks, *own)
-        block, box = out.split(out.fuse(*loops), factor=tile.boxes)
-        out.reorder(block, *ranks, box)
-        block = out.fuse(*outer, block, *ranks)
-    else:
-        out.reorder(whole, *phases, part, *ranks, *own)
-        block = box = out.fuse(whole, *phases, part, *ranks)
-    out.bind(block, te.thread_axis("blockIdx.x"))
+    first, whole rows of those; returns the loops over blocks and over the boxes of each, as
+    :func:`~tilewright.topi.pieces.box_blocks.blocks_of`, and where warps or TMA store parts of
+    these, those over groups and parts."""
+    block, box, pixel, channels = blocks_of(out, d, tile, one_by_one, alike, together)
+    images, flat = Images(d.problem.result_layout), [x for place in pixel for x in place]
+    *own, c = [*flat, *channels] if images.last else [channels[0], *flat, *channels[1:]]
     chunk = min(widths(d.output.dtype).chunk, tile.channels)
     lanes = math.gcd(images.block or wide_of(d), chunk) if images.last or images.block else 1
-    *own, c = own
     if isinstance(tile, BoxProductTile) and tile.stores:
         return block, box, _by_boxes(out, tile, own, c, str(d.output.dtype))
     c, lane = out.split(c, factor=lanes)
@@ -86,6 +41,31 @@ def store(
     out.unroll(over_threads(out, out.fuse(*own, c), tile))
     out.vectorize(lane)
     return block, box, None
+
+
+def store_directly(
+    out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool = False, alike: bool = True
+) -> tuple[IterVar, IterVar, IterVar]:
+    """The same from registers, where they :func:`~tilewright.topi.pieces.thread_order
+    .leaves_directly`; returns the loop over groups, too."""
+    block, box, pixel, channels = blocks_of(out, d, tile, one_by_one, alike)
+    within = [x for _, *more in pixel for x in more]
+    if d.boxes.beside > 1:  # of which each group has every fourth pixel
+        *rows, x = (x for x, *_ in pixel)
+        x, among = out.split(x, factor=d.boxes.beside)
+        groups, own = [among], [*rows, x]
+    else:
+        images, *space = tile.of_groups
+        sizes = (images, *space[len(space) + 1 - len(pixel) :])
+        parts = [out.split(x, factor=n) for (x, *_), n in zip(pixel, sizes, strict=True)]
+        groups, own = [first for first, _ in parts], [last for _, last in parts]
+    *outer, c = channels
+    c, lane = out.split(c, factor=widths(d.output.dtype).chunk)
+    out.reorder(*groups, *outer, c, *own, *within, lane)
+    group = out.fuse(*groups)
+    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
+    out.vectorize(lane)
+    return block, box, group
 
 
 def _by_warps(
@@ -111,11 +91,6 @@ def _by_warps(
     return group, part
 
 
-def wide_of(d: BoxDeclaration) -> int:
-    """Channels of the result."""
-    return extent_of(d.sum.op.axis[-1])
-
-
 def _by_boxes(
     out: Stage, tile: BoxProductTile, pixel: list[IterVar], c: IterVar, kind: str
 ) -> tuple[IterVar, IterVar]:
@@ -128,19 +103,3 @@ def _by_boxes(
     out.unroll(some)
     out.tensorize(q, tma_store((ROWS, ROW), kind, swizzle=2 * ROW))
     return group, part
-
-
-def neighbours(stage: Stage, axis: IterVar, blocks: int, count: int) -> list[IterVar]:
-    """An axis of ``blocks``: that of clusters and, behind it, that of the ``count`` blocks of each,
-    if these are several.
-
-    Raises :class:`ScheduleError` where there is no whole number of clusters.
-    """
-    if count == 1:
-        return [axis]
-    if blocks % count:
-        raise stage.error(
-            f"{blocks} blocks are no clusters of {count}", axis,
-            "Let each block copy for itself, or give it another tile",
-        )  # fmt: skip
-    return list(stage.split(axis, factor=count))

@@ -41,7 +41,8 @@ def axes_of(axes: Sequence[IterVar], d: BoxDeclaration) -> tuple[list[IterVar], 
     """Of the axes of sums that of the phase, where there is one, and those of a result."""
     *outer, f = axes
     phase = [] if d.phased is None else [outer.pop()]
-    return phase, [*outer[-1 - d.space :], f]
+    place = 1 + d.space + (d.boxes.beside > 1)
+    return phase, [*outer[-place:], f]
 
 
 def add_steps(

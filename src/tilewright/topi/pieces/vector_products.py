@@ -24,12 +24,20 @@ class VectorTile(Protocol):
     def lanes(self) -> int: ...
 
 
-def store_tiles(sums: Stage, across: bool, tile: VectorTile, step: int) -> IterVar:
+def store_tiles(sums: Stage, across: bool, tile: VectorTile, step: int, phases: int = 1) -> IterVar:
     """Sums of ``step`` channels, tile by tile; returns the loop over tiles. Vectors lie along the
-    last axis: ``across`` channels, or along pixels."""
+    last axis: ``across`` channels, or along pixels. With ``phases`` of channels they are all that
+    there are, those of one phase after the other, written out."""
     n, g, *axes = sums.op.axis
     q, f = axes if across else reversed(axes)
-    sums.align_bounds(f, step)
+    outer: list[IterVar] = []
+    if phases > 1:
+        phase, f = sums.split(f, nparts=phases)
+        other, f = sums.split(f, factor=step)
+        outer = [phase, other]
+        sums.unroll(phase)
+    else:
+        sums.align_bounds(f, step)
     if across:
         q, row = sums.split(q, factor=tile.rows)
         vector, lane = sums.split(f, factor=tile.lanes)
@@ -37,7 +45,7 @@ def store_tiles(sums: Stage, across: bool, tile: VectorTile, step: int) -> IterV
         row = f
         q, vector = sums.split(q, factor=tile.vectors * tile.lanes)
         vector, lane = sums.split(vector, factor=tile.lanes)
-    sums.reorder(n, g, q, row, vector, lane)
+    sums.reorder(n, g, *outer, q, row, vector, lane)
     sums.unroll(row, vector)
     sums.vectorize(lane)
     return q

@@ -15,33 +15,40 @@ from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring, copy
 from tilewright.topi.pieces.box_results import share, stage_results, staged
-from tilewright.topi.pieces.box_stores import store
+from tilewright.topi.pieces.box_stores import store, store_directly
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
+from tilewright.topi.pieces.thread_order import in_order_of_threads, leaves_directly
 from tilewright.topi.stages import scheduled
 
 
 def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
+    directly = leaves_directly(d, tile)
+    kept = () if directly else (d.phased, d.by_pixels)
     added = parted(d, tile) if tile.added else ()
-    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies, *added)
+    s = scheduled(d.output, d.sum, *kept, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
-    results, out = staged(s, d), s[d.output]
+    results, out = d.output if directly else staged(s, d), s[d.output]
     if tile.stores:
         s[results].transform_layout(lambda *at: (at[-1] // ROW, *at[:-1], at[-1] % ROW))
-    alike = bool(d.numbers) or d.phased is not None
-    block, box, own = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
+    alike, own = bool(d.numbers) or d.phased is not None, None
+    if directly:
+        in_order_of_threads(s[taps], d, tile)
+        block, box, group = store_directly(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
+    else:
+        block, box, own = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
+        thread = None if own is None else out.marks[own[0]].thread
+        place = box if own is None else own[1]
+        group = stage_results(s[results], d, tile.part, place, out, thread=thread)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
         bring_added(s[t], tile, box, out, 1)
-    thread = None if own is None else out.marks[own[0]].thread
-    place = box if own is None else own[1]
-    group = stage_results(s[results], d, tile.part, place, out, thread=thread)
 
     sums = s[d.sum]
     sums.set_scope("fragment")

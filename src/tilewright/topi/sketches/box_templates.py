@@ -13,6 +13,7 @@ from tilewright.topi.gpu.warp_box_tiles import (
     warp_price,
 )
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
+from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
@@ -46,6 +47,10 @@ BOXES = (
              boxes.window_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_windows,
              arch="sm_90a", matrices=True, form="pixels", operators=(), types=("float", "int"),
              price=boxes.price(windows=True)),
+    Template("gpu.block_rows", BoxProductTile, schedule_box_products, (), None, True,
+             boxes.row_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_rows, arch="sm_90a",
+             matrices=True, form="block rows", operators=(), types=("int",),
+             price=boxes.price(beside=BESIDE)),
     Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),

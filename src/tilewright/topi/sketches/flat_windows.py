@@ -61,13 +61,14 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     whole = d.across and last and phases == 1 and d.partial is None
     acc = d.sum if whole else s.cache_write(d.sum, "local")
     out, sums = s[d.output], s[d.sum]
-    per = FlatWindows(d.problem).filters[0]
+    windows = FlatWindows(d.problem)
+    per = windows.filters[0]
     # Of whole tiles the last may have channels that there are not.
     step = min(per if not whole else extent_of(sums.op.axis[3]), tile.channels)
 
     n, c, h, *w = space_axes(out, d.problem.layout)
     g, f = out.split(c, factor=per // phases)
-    f, inner = out.split(f, factor=step // phases)
+    f, inner = out.split(f, factor=step if windows.by_phase(d.across) else step // phases)
     part, f = out.split(f, nparts=tile.parts)
     band, h = out.split(h, factor=tile.band * d.phases[0])
     out.reorder(n, band, g, part, f, *((h, *w, inner) if last else (inner, h, *w)))
@@ -86,8 +87,10 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     else:
         if last and d.across:
             out.vectorize(inner)
-        sums.compute_at(out, f)
-        s[acc].compute_at(sums, store_tiles(sums, d.across, tile, step))
+        by_phase = windows.by_phase(bool(d.across))
+        sums.compute_at(out, task if by_phase else f)
+        tiles = store_tiles(sums, d.across, tile, step, phases if by_phase else 1)
+        s[acc].compute_at(sums, tiles)
     inner = multiply(s[acc], not (d.across or last), tile.lanes)
     if tile.ahead and d.packed is not None:
         s[acc].prefetch(d.packed, inner, tile.ahead)
@@ -99,7 +102,6 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
         rows = s[d.padded]
         rows.compute_at(out, task)
         if d.across and len(rows.op.axis) > 2:
-            windows = FlatWindows(d.problem)
             if 4 * windows.filters[1] * windows.stride[-1] % _PLACES == 0:
                 rows.storage_align(rows.op.axis[1], 2 * _LINE, _LINE)
         pixel = rows.op.axis[-2 if d.across and len(rows.op.axis) > 2 else -1]

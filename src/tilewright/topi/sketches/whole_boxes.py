@@ -14,9 +14,10 @@ from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import copy, load, step_of
 from tilewright.topi.pieces.box_results import share, stage_results, staged
-from tilewright.topi.pieces.box_stores import store
+from tilewright.topi.pieces.box_stores import store, store_directly
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
+from tilewright.topi.pieces.thread_order import digits, in_order_of_threads, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
@@ -28,19 +29,25 @@ _WRITTEN = 32
 def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
     added = parted(d, tile)
-    s = scheduled(d.output, d.sum, d.phased, d.by_pixels, *d.numbers, *d.copies, *added)
+    directly = leaves_directly(d, tile)
+    kept = () if directly else (d.phased, d.by_pixels)
+    s = scheduled(d.output, d.sum, *kept, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
-    results, out = staged(s, d), s[d.output]
-    block, box, _ = store(out, d, tile, one_by_one=True)
+    results, out = d.output if directly else staged(s, d), s[d.output]
+    if directly:
+        in_order_of_threads(s[taps], d, tile)
+        block, box, group = store_directly(out, d, tile, one_by_one=True)
+    else:
+        block, box, _ = store(out, d, tile, one_by_one=True)
+        group = stage_results(s[results], d, tile, box, out)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
         bring_added(s[t], tile, box, out, tile.stages)
-    group = stage_results(s[results], d, tile, box, out)
 
     sums, step = s[d.sum], step_of(d)
     sums.set_scope("fragment")
@@ -58,5 +65,8 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     own = (*d.reach(tile.box), first or d.boxes.slices * step)
     load(s[boxes], out, box, -2 - d.space, own, tile.stages, False)
     box_of_taps = (step, ROW) if d.boxes.turned else (tile.channels, second or step)
-    load(s[taps], out, block, -2, box_of_taps, 1)
+    if directly:
+        load(s[taps], out, block, -4, (*digits(d, tile), second or step), 1)
+    else:
+        load(s[taps], out, block, -2, box_of_taps, 1)
     return s

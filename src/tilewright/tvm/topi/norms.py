@@ -9,10 +9,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.reduction import dimension
 from tilewright.tvm.topi.elements import NN, axes_of, reduced
-from tilewright.tvm.topi.transform import (
-    product,
-    reshape,
-)
+from tilewright.tvm.topi.transform import product, reshape
 
 
 def _sum(data: Tensor, axes: Any, keepdims: bool, value: Any, name: str) -> Any:

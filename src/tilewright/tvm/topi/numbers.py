@@ -14,12 +14,7 @@ from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
 from tilewright.tvm.topi.elements import nearest, reduced
-from tilewright.tvm.topi.transform import (
-    integers,
-    moved,
-    number,
-    product,
-)
+from tilewright.tvm.topi.transform import integers, moved, number, product
 
 
 def full(shape: Any, dtype: str, fill_value: Any) -> Any:

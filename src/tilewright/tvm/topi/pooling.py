@@ -10,9 +10,7 @@ from tilewright import te
 from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
-from tilewright.tvm.topi.transform import (
-    integers,
-)
+from tilewright.tvm.topi.transform import integers
 from tilewright.tvm.topi.windows import SPATIAL, numbers, padding_of
 
 

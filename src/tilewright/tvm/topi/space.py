@@ -11,13 +11,7 @@ from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
 from tilewright.tvm.topi.elements import reduced
-from tilewright.tvm.topi.transform import (
-    flatten,
-    integers,
-    layout_transform,
-    moved,
-    product,
-)
+from tilewright.tvm.topi.transform import flatten, integers, layout_transform, moved, product
 from tilewright.tvm.topi.windows import pad
 
 

@@ -1,0 +1,202 @@
+"""Tiles of boxes that a producer copies, and what they are predicted to take on Hopper.
+
+The warps that multiply store results by parts, each its own, while others multiply: so a block
+computes one tile after the other, and has memory for more steps. What products, the second-level
+cache, memory and stores take overlaps; what a block waits for its first step, and the stores of
+its last tile, do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING, TypeAlias
+
+from tilewright.ir.dtype import dtype
+from tilewright.target.devices import REGISTERS, WARP
+from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
+from tilewright.topi.nn.box_copies import ROW
+from tilewright.topi.operators.convolution import Convolution
+from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile, columns_of
+from tilewright.topi.problem import Problem
+
+if TYPE_CHECKING:
+    from tilewright.topi.gpu.box_products import Sizes
+
+#: Channels of a part of the results, the most first; steps for which a block has memory.
+_PARTS, _STAGES = (128, 64, 32), (6, 5, 4, 3)
+#: Registers of a thread beside its sums; bytes of shared memory for barriers, and until swizzled
+#: memory begins.
+_OTHERS, _BARRIERS = 44, 1024
+
+After: TypeAlias = Callable[[int, int], float]
+Behind: TypeAlias = Callable[[int, int, int], int]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """How many times as long products take as they could, and more for each column fewer than one;
+    how much counts of what comes through the cache, more where rows begin within lines, or within
+    sectors, and of memory; bytes that an SM stores in a microsecond beside others, and of its last
+    tile; microseconds until a block has its first step, and of each step by the stages; how far the
+    slowest hides the others; how much longer products take of a cluster that shares pixels, or
+    filters, and stores by TMA."""
+
+    products: float = 0.45
+    narrow: float = 72.6
+    cache: float = 0.388
+    lines: float = 1.15
+    sectors: float = 1.75
+    memory: float = 0.455
+    stored: float = 27_100
+    last: float = 44_300
+    begin: float = 1.6
+    step: float = 0.215
+    power: float = 1.61
+    cluster: float = 0.037
+    filters: float = 0.15
+    boxed: float = 1.03
+
+
+RATES = Rates()
+#: Bytes of lines and sectors of the cache.
+_LINE, _SECTOR = 128, 32
+#: Results of a tile that takes that much longer.
+_SIZE = 128 * 256
+
+
+def produced(
+    problem: Problem, p: Convolution, of: Sizes, steps: float, boxes: Sequence[tuple[int, ...]],
+    channels: Sequence[int], after: After, behind: Behind,
+) -> Iterator[tuple[BoxProductTile, float]]:  # fmt: skip
+    """Tiles of ``boxes`` by ``channels`` of a problem, as boxes compute it ``p``, each a sum of
+    ``steps``, and what they take.
+
+    ``after`` says what an epilogue takes of rows by columns, ``behind`` how many boxes a block
+    computes of all, of so many tiles, where so many are computed at once.
+    """
+    wide = p.result_channels
+    few = 2 * math.prod(of.extents) * wide < MACHINE.sms * ROWS * ROWS  # of which sums have parts
+    if few or dtype(problem.dtype).bytes != 2:
+        return
+    for box, own in product(boxes, channels):
+        rows, number, parts = math.prod(box), of.boxes(box), -(-wide // own)
+        if 2 * number * parts < MACHINE.sms:
+            continue
+        for stages, part, stores in _staged(problem, of, box, own, wide):
+            for boxes_to, filters_to in _clusters(parts, number) if p.groups == 1 else [(1, 1)]:
+                cluster = boxes_to * filters_to
+                each = behind(
+                    number // filters_to, number * parts // cluster, MACHINE.sms // cluster
+                )
+                tile = BoxProductTile.of(
+                    box, own, stages, boxes=each, boxes_to=boxes_to, filters_to=filters_to,
+                    staged=part, stores=int(stores),
+                )  # fmt: skip
+                cost = predicted(problem, p, of, steps, number * parts, tile, after(rows, own))
+                yield tile, cost
+
+
+def in_turn(boxes: int, blocks: int, slots: int) -> int:
+    """How many of all ``blocks`` with one box each are one block's, where ``slots`` are at work at
+    once and boxes that follow one another need not have the same channels."""
+    return -(-blocks // slots)
+
+
+def predicted(
+    problem: Problem, p: Convolution, of: Sizes, steps: float, tiles: int, tile: BoxProductTile,
+    after: float = 0.0, rates: Rates = RATES,
+) -> float:  # fmt: skip
+    """Microseconds that ``tiles`` of so many ``steps`` take, with what is ``after`` each."""
+    r, own, rows = rates, tile.channels, math.prod(tile.box)
+    cluster = tile.boxes_to * tile.filters_to
+    slots = MACHINE.sms // cluster * cluster
+    rounds = -(-tiles // slots)
+    times = r.products + r.narrow / columns_of(own, problem.dtype)
+    shared = r.cluster * (tile.boxes_to > 1) + r.filters * (tile.filters_to > 1)
+    times += shared * (_SIZE / (rows * own)) ** 2
+    multiplied = rows * own * of.depth / (2 * MACHINE.products * MACHINE.clock) * times
+    pixels, filters = slower(p, r)
+    brought = rows / tile.boxes_to * pixels + own / tile.filters_to * filters
+    brought *= of.depth * min(slots, tiles)
+    stores = rows * own * of.written * (r.boxed if tile.stores else 1)
+    overlapping = (
+        rounds * steps * (multiplied + r.step / (tile.stages - 1)),
+        rounds * steps * r.cache * brought / CACHE,
+        r.memory * problem.bytes / MEMORY,
+        rounds * (stores / r.stored + after),
+    )
+    hidden = sum(x**r.power for x in overlapping) ** (1 / r.power)
+    return float(r.begin + hidden + stores / r.last + after)
+
+
+def slower(p: Convolution, r: Rates = RATES) -> tuple[float, float]:
+    """How many times as much pixels, and filters, take of the cache as those whose channels begin
+    where lines of it do."""
+    size = dtype(p.dtype).bytes
+    apart = p.out_channels if p.pass_ == "dgrad" else p.channels, p.channels
+    pixels, filters = (
+        1.0 if n * size % _LINE == 0 else r.lines if n * size % _SECTOR == 0 else r.sectors
+        for n in apart
+    )
+    return pixels, filters
+
+
+def _staged(
+    problem: Problem, of: Sizes, box: tuple[int, ...], channels: int, wide: int
+) -> Iterator[tuple[int, int, bool]]:
+    """The most stages that a block has memory for, the most channels of a part of results beside
+    them, and whether TMA stores it."""
+    rows = math.prod(box)
+    if not _has_registers(rows, channels):
+        return
+    parts = [x for x in _PARTS if channels % x == 0] or [channels]
+    # Numbers of channels, if there are any, are those of all.
+    left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, channels)
+    found = _most(left, rows, channels, of, [(x, _rows(problem, of, rows, x)) for x in parts])
+    if found is None:
+        return
+    yield *found, False
+    stages, part = found
+    if wide % ROW == 0 and part % ROW == 0 and max(box[1:]) == 1:
+        yield stages, part, True
+
+
+def _rows(problem: Problem, of: Sizes, rows: int, part: int) -> int:
+    """Bytes of a part of results."""
+    return of.staged(problem, rows, part) - of.staged(problem, 0, part)
+
+
+def most_stages(rows: int, columns: int, step: int) -> int | None:
+    """The most steps of so many bytes that a block has memory for whose results leave from
+    registers; None where it has too few of these, or not for three."""
+    if not _has_registers(rows, columns):
+        return None
+    left = (MACHINE.block_shared - _BARRIERS) // step
+    return min(left, _STAGES[0]) if left >= _STAGES[-1] else None
+
+
+def _has_registers(rows: int, columns: int) -> bool:
+    threads = rows // ROWS * LANES + WARP
+    return threads * -(-(columns // 2 + _OTHERS) // 8) * 8 <= REGISTERS
+
+
+def _most(
+    left: int, rows: int, channels: int, of: Sizes, parts: Sequence[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """The most stages, and of ``parts``, with the bytes that each has, the first that is left."""
+    for stages in _STAGES:
+        for part, staged in parts:
+            if stages * (rows + channels) * of.depth + staged <= left:
+                return stages, part
+    return None
+
+
+def _clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
+    yield 1, 1
+    if parts % 2 == 0:
+        yield 2, 1
+    if boxes % 2 == 0:
+        yield 1, 2

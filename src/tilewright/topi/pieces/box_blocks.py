@@ -1,0 +1,95 @@
+"""The loops over blocks and their boxes, of a stage of results of products of boxes."""
+
+from __future__ import annotations
+
+import math
+
+from tilewright import te
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Stage
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.images import Images
+from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.tiling import extent_of
+from tilewright.topi.stages import image_axes
+
+
+def blocks_of(
+    out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool, alike: bool,
+    together: bool = False,
+) -> tuple[IterVar, IterVar, list[list[IterVar]], list[IterVar]]:  # fmt: skip
+    """The loops over blocks and over the boxes of each, which are one unless a block computes them
+    ``one_by_one``, and of a box those over pixels and over channels. Boxes of a block have the same
+    channels and phase where it has ``alike`` ones, and of all phases where these are
+    ``together``."""
+    images = Images(d.problem.result_layout)
+    if images.block:
+        n, c, *space, within_block = out.op.axis
+    else:
+        n, c, *space = image_axes(out, images.layout)
+    sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
+    axes = [n, *space, c]
+    number, channels, extents = images.extents([extent_of(a) for a in out.op.axis])
+    gone = [1] * (len(space) - len(extents))
+    extents = [number, *gone, *extents, channels // (images.block or 1)]
+    phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
+    if d.phased is not None:
+        for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
+            axes[k], phase = out.split(axes[k], factor=step)
+            extents[k] = -(-extents[k] // step)
+            (within[k] if alone or together else phases).append(phase)
+    if d.numbered:
+        *pixel, c = axes
+        out.reorder(*pixel, *phases, *(x for more in within for x in more), c)
+        sizes, axes = (tile.images, sizes[-1]), [out.fuse(*pixel), c]
+        extents = [math.prod(extents[:-1]), extents[-1]]
+        within = [[x for more in within for x in more], []]
+    elif d.in_rows:
+        out.reorder(n, *space, c)
+        sizes, axes = (tile.images, tile.columns, sizes[-1]), [n, out.fuse(*space), c]
+        extents = [extents[0], math.prod(extents[1:-1]), extents[-1]]
+        within = [[], [], []]
+    pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
+    *tiles, wide = (-(-extent // e) for extent, e in zip(extents, sizes, strict=True))
+    *blocks, part = (outer for outer, _ in pairs)
+    places = [[inner, *more] for (_, inner), more in zip(pairs, within, strict=True)]
+    (c,) = places.pop()
+    flat = [x for place in places for x in place]
+    own = [*flat, c] if images.last else [c, *flat, *([within_block] if images.block else [])]
+    out.reorder(*blocks, *phases, part, *own)
+    whole, *ranks = neighbours(out, out.fuse(*blocks), math.prod(tiles), tile.filters_to)
+    part, *more = neighbours(out, part, wide, tile.boxes_to)
+    ranks += more
+    if one_by_one:
+        outer = [*phases, part] if alike else []
+        loops = [whole] if alike else [part, whole]
+        out.reorder(*outer, *loops, *ranks, *own)
+        block, box = out.split(out.fuse(*loops), factor=tile.boxes)
+        out.reorder(block, *ranks, box)
+        block = out.fuse(*outer, block, *ranks)
+    else:
+        out.reorder(whole, *phases, part, *ranks, *own)
+        block = box = out.fuse(whole, *phases, part, *ranks)
+    out.bind(block, te.thread_axis("blockIdx.x"))
+    return block, box, places, [c, *([within_block] if images.block else [])]
+
+
+def wide_of(d: BoxDeclaration) -> int:
+    """Channels of the result."""
+    return extent_of(d.sum.op.axis[-1])
+
+
+def neighbours(stage: Stage, axis: IterVar, blocks: int, count: int) -> list[IterVar]:
+    """An axis of ``blocks``: that of clusters and, behind it, that of the ``count`` blocks of each,
+    if these are several.
+
+    Raises :class:`ScheduleError` where there is no whole number of clusters.
+    """
+    if count == 1:
+        return [axis]
+    if blocks % count:
+        raise stage.error(
+            f"{blocks} blocks are no clusters of {count}", axis,
+            "Let each block copy for itself, or give it another tile",
+        )  # fmt: skip
+    return list(stage.split(axis, factor=count))

@@ -1,0 +1,120 @@
+"""Results of bytes that leave from registers, 16 bytes a thread, on sim and on Hopper GPUs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tests.support.dense import convolution
+from tests.support.depthwise import run
+from tests.support.quantized import check
+
+import tilewright
+from tilewright.topi import Conv, Gemm
+from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.thread_order import leaves_directly
+from tilewright.topi.templates import TEMPLATES
+
+TARGETS = ["sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda)]
+_EPILOGUE = "bias+dequantize+relu+quantize(3,-5)"
+_LAST = {"layout": "NHWC", "dtype": "int8", "epilogue": _EPILOGUE}
+_TF32 = {"layout": "NHWC", "precision": "tf32"}
+_CASES = {
+    "pixels by their number": (
+        Conv.parse((3, 48, 9, 7), (80, 48, 1, 1), 1, **_LAST),
+        BoxProductTile(128, 1, 1, 64, 3, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "taps": (
+        Conv.parse((2, 64, 9, 11), (144, 64, 3, 3), 1, padding=1, **_LAST),
+        BoxProductTile(2, 8, 8, 128, 2, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "windows": (
+        Conv.parse((3, 64, 9, 7), (192, 64, 3, 3), 1, padding=1, stride=2, **_LAST),
+        BoxProductTile(64, 1, 1, 192, 2),
+        ("gpu.window_products",),
+    ),
+    "unsigned, in other places": (
+        Conv.parse((2, 96, 8, 8), (64, 96, 1, 1), 1, layout="NHWC", dtype="uint8",
+                   epilogue="bias+dequantize+quantized_residual(0.5,3)+quantize(2,7)"),
+        BoxProductTile(64, 1, 1, 64, 2, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "blocks": (
+        Conv.parse((2, 64, 9, 11), (128, 64, 3, 3), 1, padding=1,
+                   **_LAST | {"layout": "NCHW32"}, constants=("filter",)),
+        BoxProductTile(1, 8, 8, 128, 2),
+        ("gpu.box_products",),
+    ),
+    "results in blocks": (
+        Conv.parse((2, 64, 9, 11), (96, 64, 1, 1), 1, **_LAST, out_layout="NCHW32"),
+        BoxProductTile(64, 1, 1, 64, 3, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "TF32": (
+        Conv.parse((2, 40, 9, 8), (100, 40, 3, 3), 1, padding=1, epilogue="bias+relu", **_TF32),
+        BoxProductTile(1, 8, 8, 128, 2, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "TF32, in several boxes": (
+        Conv.parse((3, 64, 9, 7), (96, 64, 1, 1), 1, **_TF32, epilogue="residual"),
+        BoxProductTile(64, 1, 1, 96, 2, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "a gradient in TF32": (
+        Conv.parse((2, 64, 9, 11), (40, 64, 3, 3), 1, padding=1, pass_="dgrad", **_TF32),
+        BoxProductTile(2, 8, 8, 64, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "phases of a gradient": (
+        Conv.parse((2, 40, 9, 11), (40, 40, 3, 3), 1, padding=1, stride=2, pass_="dgrad", **_TF32),
+        BoxProductTile(2, 8, 8, 64, 2, 1, 2),
+        ("gpu.box_products",),
+    ),
+    "a phase alone, by the number of pixels": (
+        Conv.parse((2, 40, 9, 11), (40, 40, 1, 1), 1, stride=2, pass_="dgrad", **_TF32),
+        BoxProductTile(64, 1, 1, 64, 2),
+        ("gpu.window_products",),
+    ),
+    "halves": (
+        Conv.parse((2, 40, 9, 11), (72, 40, 3, 3), 1, padding=1, **_TF32 | {"precision": "tf32x3"}),
+        BoxProductTile(1, 8, 8, 64, 2, 1, 2),
+        ("gpu.box_products",),
+    ),
+    "rows of pixels of a block": (
+        Conv.parse((9, 64, 9, 7), (96, 64, 3, 3), 1, padding=1, dilation=2,
+                   **_LAST | {"layout": "NCHW32"}, constants=("filter",)),
+        BoxProductTile(16, 4, 4, 64, 2, 1, 2),
+        ("gpu.block_rows",),
+    ),
+    "rows of pixels where they are": (
+        Conv.parse((9, 64, 6, 10), (64, 64, 1, 1), 1, **_LAST | {"layout": "NCHW32"},
+                   constants=("filter",)),
+        BoxProductTile(16, 1, 16, 64, 2),
+        ("gpu.block_rows",),
+    ),
+    "products of matrices": (
+        Gemm(m=70, n=80, k=64, transpose_b=True, dtype="int8", epilogue=_EPILOGUE),
+        BoxProductTile(64, 1, 1, 64, 2),
+        ("gpu.box_products",),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    ("name", "case"), [(name, case) for case, x in _CASES.items() for name in x[2]]
+)
+def test_they_are_exact(name: str, case: str, target: str) -> None:
+    p, tile, _ = _CASES[case]
+    template = TEMPLATES[name]
+    declared: Any = template.declare(p, tile)
+    assert leaves_directly(declared, tile)
+    kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
+    if p.is_quantized:
+        check(kernel, p)
+    else:
+        device = target.split()[0].replace("sim", "cpu")
+        allowed = 2e-6 if p.precision == "tf32x3" else 2e-3
+        assert run(p, kernel, device=device, exact=convolution) < allowed
