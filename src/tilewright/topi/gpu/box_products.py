@@ -404,7 +404,10 @@ def _priced(
     # Of two neighbours of a turned one, which are pixels, what is added lies far apart.
     may_turn = not (are_apart(p) or (_reads_results(problem) and not split))
     if max(of.extents[1:]) == 1 and slices == 1 and may_turn and beside == 1:
-        shapes += turned_shapes(p, of.extents, split)
+        whole = p.groups == 1  # a tile has channels of one group
+        shapes += [
+            x for x in turned_shapes(p, of.extents, split) if whole or of_a_group(p)[1] % x[1] == 0
+        ]
     own, rates, in_pairs, slow = of.mean * of.parts, _rates(p), of.written, slower(p)
     simple = several is None and slices == of.phases == beside == 1 and last and not direct
     if simple and not split and not are_apart(p):

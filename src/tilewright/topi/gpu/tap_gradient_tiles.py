@@ -16,7 +16,7 @@ from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
-from tilewright.topi.gpu.box_lines import COPYING
+from tilewright.topi.gpu.box_lines import COPYING, LINE, crossing
 from tilewright.topi.gpu.box_products import BARRIERS, best_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import widths
@@ -53,6 +53,8 @@ _CACHED, _SHORT = 0.55, 128
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_gradient_tiles`, which
 #: are too long where taps have few channels.
 _BESIDE = 1.2
+#: The same of several taps where there are strides, or rows that lie in several lines of memory.
+_BESIDE_SHORT = 0.85
 #: Floats of a row of shared memory that has all banks.
 _LINE = 32
 #: Of how many rounds of blocks the last, which is not full, counts.
@@ -90,7 +92,13 @@ def tap_gradient_tiles(p: Problem, target: Target) -> list[TapGradientTile]:
 
 def tap_price(p: Problem, tile: TapGradientTile, target: Target) -> float:
     """What a tile is predicted to take, in microseconds, as it counts beside others."""
-    return _BESIDE * shared_taps(p)[tile]
+    assert isinstance(p, Conv)
+    size = 4 if p.dtype == "float32" else 2
+    pixels = (size * n for n in (p.channels, p.out_channels))
+    lines = (crossing(n, min(n, LINE)) for n in pixels)
+    short = max(p.kernel) > 1 and max(*lines, *p.stride) > 1
+    beside = _BESIDE_SHORT if short else _BESIDE
+    return beside * shared_taps(p)[tile]
 
 
 @functools.lru_cache(maxsize=64)

@@ -32,7 +32,7 @@ from tilewright.topi.problem import Problem
 _PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 7.6, 0.8, 2.0, 1.3, 128 / 0.4
 #: Microseconds until a block has its first box, for a vector of the filter that a thread copies
 #: before, and of a box by itself; the power by which what overlaps adds up.
-_BEGIN, _FILL, _BOX, _POWER = 0.5, 0.007, 0.15, 3.0
+_BEGIN, _FILL, _BOX, _POWER = 0.8, 0.007, 0.15, 3.0
 #: How much longer it takes where an SM has few warps, of which none hides what another waits for.
 _ALONE = 2.95
 #: How many times as long slices of 32 channels, and those with phases, take as that.
@@ -41,6 +41,8 @@ _LONGER = 1.3
 _OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
 _OTHERS = 100
+#: How many times as long an element of a filter takes that is copied by itself as a vector.
+_SINGLE = 4
 #: Channels of a tile of images of few.
 _MOST = 128
 #: Registers of taps that a compiler keeps at most.
@@ -135,7 +137,10 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     assert isinstance(problem, Conv)
     of, found = _Work.of(problem), dict[WarpBoxTile, float]()
     slices, channels, deep, thin = of.slices, of.channels, of.deep, is_thin_forward(problem)
-    vector = math.gcd(problem.channels // problem.groups, 8)
+    # Of groups that are joined, and turned, threads copy a filter by elements.
+    joined = problem.groups > 1 and of.made != of_a_group(problem)[1]
+    single = joined or problem.pass_ == "dgrad"
+    vector = math.gcd(problem.channels // problem.groups, 8) if not single else 1 / _SINGLE
     steps = widths(problem.dtype).step(deep)
     filters = of.taps * of.phases * channels * deep // steps * (steps + APART) * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):

@@ -619,7 +619,7 @@ def of_row(p: Convolution) -> int:
     as an instruction has columns for, of each tap of a row."""
     w, wide = widths(p.dtype), p.kernel[-1]
     row = w.step(w.filled(p.channels // p.groups))
-    while row > w.deep and row * wide > MOST_COLUMNS:
+    if row == w.row and row * wide > MOST_COLUMNS:
         row //= 2
     return row
 
