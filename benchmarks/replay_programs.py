@@ -189,7 +189,7 @@ def _attention() -> Iterator[Problem]:
 
 def _dense() -> Iterator[Problem]:
     """Convolutions of ResNet-50 and of ResNeXt, and products of matrices, in all passes; some of
-    few results, few channels and bytes."""
+    few results, few channels and bytes, also of each channel alone and in blocks."""
     for dtype in ("float32", "float16"):
         for pass_ in ("forward", "dgrad", "wgrad"):
             for layout in gpu_layers.LAYOUTS:
@@ -206,6 +206,9 @@ def _dense() -> Iterator[Problem]:
     yield many.replace(pass_="wgrad")
     steps = "bias+dequantize+relu+quantize(1)"
     yield small.replace(dtype="int8", accumulate="int32", epilogue=steps)
+    integers = {"accumulate": "int32", "epilogue": steps}
+    yield Conv.parse("1x96x28x28", "96x1x3x3", padding=1, dtype="uint8", layout="NHWC", **integers)
+    yield Conv.parse("64x256x56x56", "64x256x1x1", 1, dtype="int8", layout="NCHW32", **integers)
     yield small.replace(dtype="float32", precision="tf32")
     yield small.replace(dtype="float32", precision="winograd")
 
