@@ -64,10 +64,13 @@ _LEAST = 8
 #: of them, to store results.
 _TURNED = 1.2
 #: What a block waits besides for the numbers of its channels, before its first step, in
-#: microseconds; to how many results an SM adds in one what its threads read, and what TMA has
-#: brought; and the most channels of a tile, and steps, of which it brings that: warps that have
-#: many sums each are few, and wait for what they read of shared memory, which many steps need.
+#: microseconds, unless channels are rows, of which a thread keeps a few; to how many results an SM
+#: adds in one what its threads read, and what TMA has brought; and the most channels of a tile, and
+#: steps, of which it brings that: warps that have many sums each are few, and wait for what they
+#: read of shared memory, which many steps need.
 _NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
+#: Rows of a tile of which the warps hide from one another what they read to add it.
+_READERS = 128
 #: A launch that adds parts, in microseconds.
 _ADDING = 0.6
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
@@ -452,7 +455,7 @@ def _priced(
             time = functools.partial(
                 time_of, problem, *sides, of.depth * of.terms, stages=stages, resident=resident,
                 slices=slices, brought_rows=blocks, added_there=late, crossing=crossed,
-                rates=rates,
+                turned=turned, rates=rates,
             )  # fmt: skip
             for splits in into:
                 each = steps // splits
@@ -523,7 +526,7 @@ def _after(problem: Problem, rows: int, columns: int) -> float:
     """Microseconds that the epilogue of a tile takes where an SM has no other block."""
     if not problem.epilogue:
         return 0.0
-    read = rows * columns * _reads_results(problem) / _ADDED
+    read = max(rows, _READERS) * columns * _reads_results(problem) / _ADDED
     return arithmetic(problem, rows, columns, 1) + read
 
 
@@ -587,7 +590,7 @@ def _parts(steps: int, blocks: int) -> list[int]:
 def time_of(
     p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
-    cluster: int = 1, added_there: bool = False, crossing: float = 1,
+    cluster: int = 1, added_there: bool = False, crossing: float = 1, turned: bool = False,
     rates: Rates = _RESULTS,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
@@ -595,7 +598,7 @@ def time_of(
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
     part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
     memory where it is ``added_there``. A row that is brought lies in ``crossing`` lines of memory,
-    in the mean."""
+    in the mean. Channels are rows where they are ``turned``."""
     times = rates.products + rates.narrow / columns_of(columns // slices, p.dtype)
     times += rates.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
@@ -612,7 +615,7 @@ def time_of(
         alone += arithmetic(p, rows, columns, resident)
         added = _ADDED_THERE if added_there else _ADDED
         alone += rows * columns * _reads_results(p) / added
-        begin += _NUMBERS * ("channel" in p.epilogue_shapes)
+        begin += _NUMBERS * ("channel" in p.epilogue_shapes and not turned)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
 
