@@ -71,8 +71,9 @@ _TURNED = 1.2
 _NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
 #: Rows of a tile of which the warps hide from one another what they read to add it.
 _READERS = 128
-#: A launch that adds parts, in microseconds.
-_ADDING = 0.6
+#: A launch that adds parts, in microseconds; and what one with a producer waits for constants,
+#: which others ask for before the kernel before has ended.
+_ADDING, _LATE = 0.6, 0.4
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
 #: moves.
 _PART, _SUMMED = 0.1, 0.75
@@ -418,7 +419,8 @@ def _priced(
             problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
             functools.partial(_after, problem), _behind_one_another if alike else in_turn,
         )  # fmt: skip
-        found = {tile: before + cost for tile, cost in made}
+        alone = _LATE if problem.constants else 0.0
+        found = {tile: before + alone + cost for tile, cost in made}
     apart_rows = max(slow) > 1
     # Where a block has several tiles, a producer makes them faster.
     better = {(tile.box, tile.channels) for tile in found}
