@@ -230,3 +230,83 @@ def test_iterations_that_add_nothing_are_left_out_where_nothing_else_is_reduced(
     )
     assert loop is not None
     assert (loop[1] != "3") is (limited == "lwt")
+
+
+@pytest.mark.parametrize("names", [("m1", "m2"), ("m", "m")])
+def test_conditions_on_tensors_of_one_name_are_not_the_same(names: tuple[str, str]) -> None:
+    """The largest is of all keys, what is summed of two thirds of them."""
+    rows, keys, width, step = 6, 12, 3, 4
+    x = te.placeholder((rows, keys), name="x")
+    v = te.placeholder((keys, width), name="v")
+    first, second = (te.placeholder((keys // step,), "int32", name=name) for name in names)
+    j, jw = (te.reduce_axis((0, keys), name) for name in ("j", "jw"))
+    largest = te.compute((rows,), lambda i: te.max(x[i, j], axis=j, where=first[j // step] > 0))
+    powers = te.compute((rows, keys), lambda i, j: te.exp2(x[i, j] - largest[i]), name="Powers")
+    weighted = te.compute(
+        (rows, width),
+        lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw, where=second[jw // step] > 0),
+        name="Weighted",
+    )
+    out = te.compute((rows, width), lambda i, e: weighted[i, e] * te.const(1.0), name="Out")
+    s = te.create_schedule(out.op)
+    turn = _weighted_in_steps(s, out, weighted, step)
+    along, _ = s[largest].split(s[largest].op.reduce_axis[0], factor=step)
+    s[largest].rolling_update(along, s[weighted], turn)
+    s[powers].compute_at(s[weighted], turn)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype("float32") for shape in ((rows, keys), (keys, width)))
+    some, y = np.array([1, 0, 1], "int32"), np.full((rows, width), np.nan, "float32")
+    tilewright.build(s, [x, v, first, second, out], "llvm")(a, b, np.ones(3, "int32"), some, y)
+    powers64 = np.exp2(a.astype("float64") - a.max(1, keepdims=True))
+    assert np.allclose(y, powers64 * np.repeat(some, step) @ b, rtol=1e-5)
+
+
+def test_parts_that_begin_with_a_value_are_added_where_nothing_else_is() -> None:
+    assert np.allclose(_levelled(True), _levelled(False), rtol=1e-4)
+
+
+def _levelled(rolls: bool) -> np.ndarray[Any, Any]:
+    """Sums of powers under a level that is a sum of parts, in steps with it or behind it."""
+    rows, keys, width, step = 6, 12, 3, 4
+    x = te.placeholder((rows, keys), name="x")
+    v = te.placeholder((keys, width), name="v")
+    j, t = te.reduce_axis((0, step), "j"), te.reduce_axis((0, keys // step), "t")
+    jw = te.reduce_axis((0, keys), "jw")
+
+    def seen(i: Any, t: Any) -> Any:
+        return t <= (i // 2 * 2 + 1) // step
+
+    part = te.compute(
+        (rows, keys // step),
+        lambda i, t: te.sum(x[i, t * step + j], axis=j, where=seen(i, t), init=1.0),
+        name="Part",
+    )
+    level = te.compute((rows,), lambda i: te.sum(part[i, t], axis=t), name="Level")
+    powers = te.compute((rows, keys), lambda i, j: te.exp2(x[i, j] - level[i]), name="Powers")
+    weighted = te.compute(
+        (rows, width),
+        lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw, where=seen(i, jw // step)),
+        name="Weighted",
+    )
+    out = te.compute((rows, width), lambda i, e: weighted[i, e] * te.const(1.0), name="Out")
+    s = te.create_schedule(out.op)
+    turn = _weighted_in_steps(s, out, weighted, step)
+    if rolls:
+        s[level].rolling_update(s[level].op.reduce_axis[0], s[weighted], turn)
+        for stage in (s[part], s[powers]):
+            stage.compute_at(s[weighted], turn)
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((rows, keys)).astype("float32") * np.float32(0.3)
+    b = rng.standard_normal((keys, width)).astype("float32")
+    y = np.full((rows, width), np.nan, "float32")
+    tilewright.build(s, [x, v, out], "llvm")(a, b, y)
+    return y
+
+
+def _weighted_in_steps(s: Schedule, out: Any, weighted: Any, step: int) -> Any:
+    """The loop over steps of what two rows of the output sum."""
+    block, _ = s[out].split(s[out].op.axis[0], factor=2)
+    s[weighted].compute_at(s[out], block)
+    turn, own = s[weighted].split(s[weighted].op.reduce_axis[0], factor=step)
+    s[weighted].reorder(turn, *s[weighted].op.axis, own)
+    return turn

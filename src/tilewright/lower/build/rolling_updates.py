@@ -24,7 +24,7 @@ from tilewright.ir.expr import Expr, Load, Reduce
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import cast, is_const, mul
 from tilewright.ir.stmt import Allocate, If, Stmt, seq
-from tilewright.ir.visit import free_vars, uses
+from tilewright.ir.visit import free_vars, loads, uses
 from tilewright.schedule.attach import depends
 from tilewright.schedule.rolling_update import exponent_of
 from tilewright.schedule.stage import Stage
@@ -129,15 +129,21 @@ def _reduces(nests: Nests, stage: Stage, some: Expr) -> bool:
     if part not in nests.stages or not all(isinstance(e, Load) for e in first.source):
         return False
     other = nests.stages[part].body[0]
-    same = isinstance(other, Reduce) and other.reducer is first.reducer
-    return same and _reduces(nests, part, some)
+    if not isinstance(other, Reduce) or other.init:  # which is there where nothing is reduced, too
+        return False
+    return other.reducer is first.reducer and _reduces(nests, part, some)
 
 
 def _same(e: Expr | None, other: Expr) -> bool:
-    """Whether two conditions are the same expression of the same variables."""
+    """Whether two conditions are the same expression of the same variables and tensors."""
     if e is None or str(e) != str(other):
         return False
-    return set(map(id, free_vars(e))) == set(map(id, free_vars(other)))
+    return _named(e) == _named(other)
+
+
+def _named(e: Expr) -> set[int]:
+    """What an expression names, which may have the name of something else."""
+    return {id(x) for x in free_vars(e)} | {id(load.buffer) for load in loads(e)}
 
 
 def _rescaled_beside(beside: list[Stage], stage: Stage) -> list[Stage]:
