@@ -52,7 +52,7 @@ def slots(func: Func, name: str) -> int:
 
     Raises :class:`TargetError` where there is no bound on the groups under way.
     """
-    peak = _Groups(name).after(func.body, (0, 0))[2]
+    peak = _Groups(name, func.producer).after(func.body, (0, 0))[2]
     # In a cluster, a warp may have done with a copy and not have told all blocks yet.
     more = int(cluster_of(func.body) > 1)
     return 1 << max(peak - 1 + more, 0).bit_length()
@@ -69,10 +69,15 @@ def warps(func: Func) -> int:
 
 class _Groups:
     """Bounds on the groups of which some thread may not know the end: now, after the next barrier
-    of the block, and the most so far."""
+    of the block, and the most so far. A ``producer``, which commits those of tiles, comes to no
+    barrier but arrivals, and they are none for the threads that commit the others."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    def __init__(self, name: str, producer: bool) -> None:
+        self.name, self.producer = name, producer
+
+    def _meets(self, barrier: Sync) -> bool:
+        """Whether who commits has gone through a barrier when all others have come to it."""
+        return not self.producer or barrier.split is (self.name == TILES)
 
     def after(self, s: Stmt, state: tuple[int, ...]) -> tuple[int, int, int]:
         now, later, peak = (*state, 0)[:3]
@@ -86,7 +91,7 @@ class _Groups:
                 return now + 1, later + 1, max(peak, now + 1)
             case Queue(queue, "wait", pending) if queue == self.name:
                 return now, min(later, pending), peak
-            case Sync("shared"):
+            case Sync("shared") if self._meets(s):
                 return later, later, peak
             case Seq(stmts):
                 for child in stmts:

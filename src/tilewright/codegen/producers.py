@@ -49,9 +49,10 @@ def axis_of(tag: str, block: tuple[int, int, int]) -> str:
     x, y, _ = block
     if tag == "threadIdx.x":
         return f"(int)threadIdx.x % {x}"
-    whole = "(int)threadIdx.x / {}".format(x if tag == "threadIdx.y" else x * y)
-    whole += f" % {y}" if tag == "threadIdx.y" else ""
-    return f"__shfl_sync(0xffffffffu, {whole}, 0)"
+    inner = x if tag == "threadIdx.y" else x * y
+    whole = f"(int)threadIdx.x / {inner}" + (f" % {y}" if tag == "threadIdx.y" else "")
+    # Of whole warps it is the same for all threads of one, which the compiler does not see.
+    return f"__shfl_sync(0xffffffffu, {whole}, 0)" if inner % WARP == 0 else f"({whole})"
 
 
 def lane_of(tag: str) -> str:

@@ -40,13 +40,18 @@ def _copies_boxes(s: Stmt) -> bool:
     return bool(issued) and all(i.queue and QUEUES[i.queue].apart for i in issued)
 
 
-def check_producer(func: Func) -> None:
+def check_producer(func: Func, threads: int | None) -> None:
     """Raises :class:`LoweringError` where a producer would have to come to a barrier of the block,
-    or to no arrivals at all."""
+    or to no arrivals at all, or where blocks are not of whole warps, of so many ``threads``."""
     frees = [s for s in statements(func.body) if isinstance(s, Sync) and s.frees]
     if func.producer and not all(s.split for s in frees):
         names = ", ".join(sorted({repr(b.name) for s in frees if not s.split for b in s.frees}))
         raise LoweringError(
             f"pipeline of {names}: its copies are freed by a barrier of the block, which a "
             "producer does not come to. Bind whole warps, or leave out `producer`"
+        )
+    if func.producer and threads is None:
+        raise LoweringError(
+            f"kernel {func.name}: a producer is one more warp of the block, whose threads are no "
+            "known number of whole warps. Bind whole warps, or leave out `producer`"
         )

@@ -40,7 +40,7 @@ def split_barriers(func: Func) -> Func:
         before, behind = around_barriers(func.body, frees)
         alone = {s for s in frees if not _kept_apart(before[s], behind[s], s.frees, late)}
         func = replace(func, body=_Split(alone).stmt(func.body))
-    check_producer(func)
+    check_producer(func, block_threads(func))
     return func
 
 
