@@ -359,6 +359,22 @@ def test_the_last_of_joined_groups_may_have_fewer(
             assert error < TOLERANCE[p.dtype], (name, tile)
 
 
+@pytest.mark.parametrize(("groups", "own", "filters"), [(13, 4, 4), (13, 12, 12), (5, 4, 8)])
+def test_groups_of_channels_that_are_in_no_rows_of_16_bytes_are_right(
+    groups: int, own: int, filters: int
+) -> None:
+    """104 bytes of a pixel are no row of a map, however many groups are joined."""
+    p = Conv.parse(
+        (1, groups * own, 5, 9), (groups * filters, own, 3, 3), groups, padding=1, layout="NHWC",
+        dtype="float16",
+    )  # fmt: skip
+    for template in (t for t in templates(p, Target.parse("cuda -arch=sm_90a")) if "box" in t.name):
+        for tile in template.candidates(p, Target.parse("cuda -arch=sm_90a"))[:1]:
+            declared = template.declare(p, tile)
+            kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
+            assert run(p, kernel, exact=convolution) < TOLERANCE[p.dtype], (template.name, tile)
+
+
 _ROWS_OF_TAPS = [
     Conv.parse((2, 64, 5, 9), (72, 64, 3, 3), 1, padding=1, layout="NHWC", dtype="bfloat16"),
     Conv.parse((1, 32, 9, 10), (64, 32, 2, 4), 1, stride=(2, 1), layout="NHWC", dtype="float16"),

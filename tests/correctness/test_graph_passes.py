@@ -529,6 +529,16 @@ def test_channels_of_a_large_image_are_scaled_in_the_weights(dtype, wide, count)
     assert relative(found.astype("float64"), wanted) < {"float32": 1e-6, "float16": 1e-3}[dtype]
 
 
+def test_channels_of_bytes_are_scaled_where_they_are():
+    """Weights of 8 bits would be rounded to too few values."""
+    x, g = Input("x", (2, 56, 56, 32), "int8"), Input("g", (2, 1, 1, 32), "float32")
+    scaled = Node("multiply", (Node("cast", (x,), {"dtype": "float32"}), g))
+    w = Constant(np.ones((16, 1, 1, 32), "int8"), "w")
+    y = Node("conv2d", (Node("cast", (scaled,), {"dtype": "int8"}), w), {"layout": "NHWC"})
+    graph = Graph("g", (x, g), {"y": y})
+    assert [n.operator for n in gate_weights(graph).nodes] == [n.operator for n in graph.nodes]
+
+
 @pytest.mark.parametrize("more", [{"size": 8}, {"out": 64}, {}])
 def test_channels_of_other_images_are_scaled_where_they_are(more):
     graph = gated(**more)

@@ -49,6 +49,11 @@ def test_a_parameter_that_there_never_was_is_refused() -> None:
         resolve("gpu.channel_pairs", {**PAIRS, "wheels": 4})
 
 
+def test_a_parameter_that_is_nothing_is_no_parameter() -> None:
+    with pytest.raises(ScheduleError, match="no parameter x that is None"):
+        resolve("gpu.strips", {"x": None})  # type: ignore[dict-item]
+
+
 def test_what_the_package_brings_has_names_of_today() -> None:
     for file in tuned.FOLDER.glob("*.jsonl"):
         with file.open() as lines:
@@ -80,6 +85,9 @@ def test_a_file_of_an_earlier_version_keeps_the_schedules_that_there_are(tmp_pat
     file.write_text(
         json.dumps(head) + "\n" + json.dumps({"problem": p.to_short_dict(), "best": best}) + "\n"
     )
-    (found,) = tuned.read(file)
+    gone = {"problem": p.replace(batch=4).to_short_dict(), "best": best[:1]}
+    with file.open("a") as more:
+        more.write(json.dumps(gone) + "\n")
+    (found,) = tuned.read(file)  # of a problem of which no schedule is left there is no record
     assert found.problem == p
     assert [(r.template, dict(r.values)) for r in found.best] == [("gpu.channel_pairs", PAIRS)]

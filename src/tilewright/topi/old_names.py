@@ -47,7 +47,7 @@ def resolve(name: str, values: Mapping[str, int]) -> tuple[str, dict[str, int]]:
         raise ScheduleError(f"the library has no schedule {name!r}", mend=mend)
     known, fixed = {f.name for f in dataclasses.fields(TEMPLATES[name].config)}, FIXED.get(name, {})
     for parameter in sorted(set(values) - known):
-        if fixed.get(parameter) != values[parameter]:
+        if parameter not in fixed or fixed[parameter] != values[parameter]:
             raise ScheduleError(
                 f"template {name} has no parameter {parameter} that is {values[parameter]}",
                 mend=mend,

@@ -133,7 +133,8 @@ def _value(r: Ranked, name: str) -> int:
 
 
 def read(path: Path) -> list[Tuned]:
-    """What a file holds; raises :class:`TuningError` naming the line that is none of its."""
+    """What a file holds, without problems of which no schedule is left; raises
+    :class:`TuningError` naming the line that is none of its."""
     found: list[Tuned] = []
     head: dict[str, Any] = {}
     with path.open(encoding="utf-8") as file:
@@ -149,7 +150,8 @@ def read(path: Path) -> list[Tuned]:
                 problem = Problem.from_dict(given["problem"])
             except (KeyError, TypeError, ValueError, TilewrightError) as error:
                 raise TuningError(f"{path}, line {number}: no record of tuning: {error}") from None
-            found.append(Tuned(problem, head["target"], head["device"], best))
+            if best:
+                found.append(Tuned(problem, head["target"], head["device"], best))
     return found
 
 

@@ -82,8 +82,11 @@ def _gated(node: Node, uses: dict[Value, int]) -> Value | None:
 
 
 def _scaled(x: Value, uses: dict[Value, int]) -> tuple[Value, Value] | None:
-    """An image and the factors of its channels, in whatever type they were multiplied."""
+    """An image and the factors of its channels, in whatever type they were multiplied; weights of
+    8 bits would be rounded to too few values."""
     kind = x.dtype
+    if not dtype(kind).is_float or dtype(kind).bytes < 2:
+        return None
     if isinstance(x, Node) and x.operator == "cast":
         (x,) = x.inputs
     if not isinstance(x, Node) or x.operator != "multiply" or len(x.inputs) != 2:

@@ -141,6 +141,12 @@ def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
     problem = start_problem(tensor, found.axes, box, analyzer)
     if problem:
         return problem
+    # The host is told which dimensions are joined without the proof that is at hand here.
+    if box is not None and box_of(tensor, found.axes, extents, analyzer, proved=True) != box:
+        return (
+            f"operand {name} is no box of {tensor.buffer.name}: of its dimensions, which are more "
+            "than a map has, some are not known to join as others do"
+        )
     with analyzer.scope():
         for axis, extent in zip(found.axes, extents, strict=True):
             analyzer.bind(axis, 0, const(extent))

@@ -148,7 +148,9 @@ def _joined(p: Convolution) -> int:
     if p.groups == 1:
         return 1
     own, filters, w = p.channels // p.groups, p.multiplier, widths(p.dtype)
-    may_lack = w.chunk == 8 and p.pass_ != "wgrad" and not p.block
+    # What lies in no rows of 16 bytes has to be copied, which the groups that lack would hide.
+    seen = p.out_channels if p.pass_ == "dgrad" else p.channels
+    may_lack = w.chunk == 8 and p.pass_ != "wgrad" and not p.block and seen % w.chunk == 0
     for n in range(1, p.groups):
         parts = -(-p.groups // n)
         if p.groups % n and (not may_lack or parts * n * n >= p.groups**2):

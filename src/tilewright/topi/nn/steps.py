@@ -109,7 +109,8 @@ def _rounded_apart(e: Expr) -> Expr:
 
 
 def _quantize(v: Any, step: Step, dtype: str, rectified: bool) -> Any:
-    """``round(v * (1 / scale)) + zero``, ties to even, saturated; the lowest value for NaN."""
+    """``round(v * (1 / scale)) + zero``, ties to even, saturated; the lowest value for NaN, or the
+    least of the results that a ReLU before it leaves."""
     scale, zero = step.values
     if not dtype:  # of floats, which are rounded behind the epilogue
         return v * (1 / scale)
