@@ -9,7 +9,7 @@ from tests.support.sketch_mutants import EQUIVALENT, PROBLEMS, survivors
 
 from tilewright.topi.templates import TEMPLATES
 
-#: Each so many-th mutant of a template is made here.
+#: One of ``EVERY`` mutants of a template is made here.
 EVERY = 9
 
 

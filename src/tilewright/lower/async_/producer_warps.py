@@ -42,7 +42,7 @@ def _copies_boxes(s: Stmt) -> bool:
 
 def check_producer(func: Func, threads: int | None) -> None:
     """Raises :class:`LoweringError` where a producer would have to come to a barrier of the block,
-    or to no arrivals at all, or where blocks are not of whole warps, of so many ``threads``."""
+    or to no arrivals at all, or where the ``threads`` of a block are no whole warps."""
     frees = [s for s in statements(func.body) if isinstance(s, Sync) and s.frees]
     if func.producer and not all(s.split for s in frees):
         names = ", ".join(sorted({repr(b.name) for s in frees if not s.split for b in s.frees}))

@@ -141,7 +141,7 @@ def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
     problem = start_problem(tensor, found.axes, box, analyzer)
     if problem:
         return problem
-    # The host is told which dimensions are joined without the proof that is at hand here.
+    # Later the map is made without the proof that is at hand here, and has to join the same.
     if box is not None and box_of(tensor, found.axes, extents, analyzer, proved=True) != box:
         return (
             f"operand {name} is no box of {tensor.buffer.name}: of its dimensions, which are more "

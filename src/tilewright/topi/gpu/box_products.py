@@ -366,7 +366,7 @@ def _product_tiles(
     problem: Problem, *, split: bool, windows: bool = False, beside: int = 1
 ) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,
-    each group of threads has every so many-th."""
+    neighbours are results of different groups of threads."""
     return _priced(problem, split, windows, beside)
 
 

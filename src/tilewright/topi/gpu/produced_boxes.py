@@ -67,7 +67,7 @@ RATES = Rates()
 _LINE, _SECTOR = 128, 32
 #: How many times as long as memory products take where they bind.
 _BINDS = 1.3
-#: How many times as long more than so many warpgroups take.
+#: How many times as long more than ``_FEW`` warpgroups take.
 _TALL, _FEW = 1.06, 3
 #: Results of a tile that takes that much longer.
 _SIZE = 128 * 256
@@ -81,7 +81,7 @@ def produced(
     ``steps``, and what they take.
 
     ``after`` says what an epilogue takes of rows by columns, ``behind`` how many boxes a block
-    computes of all, of so many tiles, where so many are computed at once.
+    computes, given the number of all boxes, of tiles, and of blocks at once.
     """
     wide = p.result_channels
     few = 2 * math.prod(of.extents) * wide < MACHINE.sms * ROWS * ROWS  # of which sums have parts
@@ -121,7 +121,7 @@ def predicted(
     problem: Problem, p: Convolution, of: Sizes, steps: float, tiles: int, tile: BoxProductTile,
     after: float = 0.0, rates: Rates = RATES,
 ) -> float:  # fmt: skip
-    """Microseconds that ``tiles`` of so many ``steps`` take, with what is ``after`` each."""
+    """Microseconds that ``tiles`` of ``steps`` each take, with what is ``after`` each."""
     r, own, rows = rates, tile.channels, math.prod(tile.box)
     cluster = tile.boxes_to * tile.filters_to
     slots = MACHINE.sms // cluster * cluster
@@ -183,7 +183,7 @@ def _rows(problem: Problem, of: Sizes, rows: int, part: int) -> int:
 
 
 def most_stages(rows: int, columns: int, step: int) -> int | None:
-    """The most steps of so many bytes that a block has memory for whose results leave from
+    """The most steps of ``step`` bytes that a block has memory for whose results leave from
     registers; None where it has too few of these, or not for three."""
     if not _has_registers(rows, columns):
         return None

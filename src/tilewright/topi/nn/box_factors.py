@@ -217,7 +217,7 @@ class Added:
 
 def reach(p: Convolution, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
     """Images and the extents in them of what a box of results of a problem that boxes can bring
-    sees through all taps; of a gradient by the filter, through so many ``rows`` of a plane's."""
+    sees through all taps; of a gradient by the filter, through ``rows`` of a plane's."""
     w, (images, *space) = Convolved(p), box
     if max(w.kernel) == 1 and not is_phased(p):
         return box

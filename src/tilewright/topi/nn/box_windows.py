@@ -70,8 +70,8 @@ class BoxSums:
     first. ``pixels`` are images, and extents in them, of a box of that gradient. Where boxes are of
     ``windows``, results are images of a pixel each. ``seen`` is what results see through each tap,
     where that is a stage. Where ``beside`` pixels of a row of blocks lie side by side in ``left``,
-    the number among them is a further axis of ``total``, behind the place. Of ``halves`` so many
-    channels are multiplied in a step; 0 where there are none.
+    the number among them is a further axis of ``total``, behind the place. ``halves`` is the
+    number of channels of halves that are multiplied in a step; 0 where there are none.
     """
 
     total: Tensor
@@ -140,7 +140,7 @@ class BoxDeclaration(Declaration):
 
     def reach(self, box: tuple[int, ...], rows: int = 0) -> tuple[int, ...]:
         """Images, and extents in them, of what a box of results sees through all taps, or of dy
-        through so many ``rows`` of them."""
+        through ``rows`` of them."""
         if not isinstance(self.problem, Convolution):
             return box
         p = in_boxes(self.problem)

@@ -120,7 +120,7 @@ FORMS = {"byte dots": declare_dots, "unsigned dots": declare_unsigned}
 
 
 def _stored(p: Conv, data: Tensor, extents: Any, filled: int, raised: bool) -> Tensor:
-    """The padded image of so many rows and columns, of ``filled`` channels, in uint8."""
+    """The padded image of ``extents`` rows and columns, of ``filled`` channels, in uint8."""
     images, nothing = Images(p.layout), te.const(_ABOVE if raised else 0, "uint8")
 
     def value(n: Any, c: Any, at: list[Any]) -> Any:

@@ -35,10 +35,10 @@ class BoxProductTile:
     warpgroup's, and results any multiple of eight.
 
     A cluster is ``boxes_to`` blocks with the same box and other channels, or ``filters_to`` with
-    the same channels and other boxes: what they share is copied to all at once. Where some
-    are ``staged``, a warp of its own copies boxes, and each of the others stores results of so many
-    channels at once, or of so many pixels if it is turned; or TMA ``stores`` them. TMA also brings
-    what is ``added`` to results, while they are multiplied; else threads read it behind that."""
+    the same channels and other boxes: what they share is copied to all at once. Where ``staged``
+    is not 0, a warp of its own copies boxes, and each of the others stores results of ``staged``
+    channels at once, or of ``staged`` pixels if it is turned; or TMA ``stores`` them. TMA also
+    brings what is ``added`` to results, while they are multiplied; else threads read it after."""
 
     images: int = 2
     rows: int = 8

@@ -14,7 +14,7 @@ APART = 8
 
 @dataclass(frozen=True)
 class TapGradientTile:
-    """A block computes ``filters`` by ``channels`` of all taps, or of so many ``rows`` of them,
+    """A block computes ``filters`` by ``channels`` of all taps, or of ``rows`` rows of them,
     from one of ``splits`` parts of the pixels.
 
     ``warps_m`` by ``warps_n`` by ``warps_r`` by ``warps_t`` warps have parts of the filters, of the

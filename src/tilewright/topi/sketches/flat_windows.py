@@ -19,8 +19,8 @@ from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.pieces.vector_products import multiply, store_tiles
 from tilewright.topi.stages import scheduled, space_axes
 
-#: Pixels that are a multiple of so many bytes apart compete for few places of a first-level cache:
-#: each is then a line of so many numbers further.
+#: Pixels that are a multiple of ``_PLACES`` bytes apart compete for few places of a first-level
+#: cache: each is then a line, of ``_LINE`` numbers, further.
 _PLACES, _LINE = 1024, 16
 
 
