@@ -286,13 +286,16 @@ def _loops_between(bounds: Bounds, stage: Stage, consumer: Stage, part: Domain) 
     current, last = consumer, len(consumer.leaf_iter_vars)
     domain = part
     scope = bounds.scopes[stage]
-    around = {bounds.domains[p].variables[leaf] for p, leaf in enclosing_loops(stage, at)}
+    around: set[Var] | None = None  # the loops around the stage, which few programs ask for
     while current is not at.stage:
         for leaf in _own_loops(current, 0, last):
             var, mark = domain.variables[leaf], current.marks.get(leaf)
             thread = None if mark is None else mark.thread
+            if thread is not None and around is None:
+                loops = enclosing_loops(stage, at)
+                around = {bounds.domains[p].variables[x] for p, x in loops}
             # What a thread alone has, it alone reads, in loops over the same threads as one around.
-            if thread is None or var not in around or shares(scope, thread.tag):
+            if thread is None or var not in (around or ()) or shares(scope, thread.tag):
                 inside[var] = domain.extents[leaf]
         up = current.attachment
         if up.kind != "at" or up.stage is None or up.axis is None:
