@@ -189,22 +189,24 @@ def depthwise_claim(results: Results) -> str:
     )
 
 
+#: Options of cpu_layers.py that choose other layers than the depthwise ones, or other types.
+_OTHER_LAYERS = ("--large", "--dense", "--kind", "--types", "--winograd")
+
+
 def layers_claim(results: Results) -> str:
-    if any(
-        x in results["environment"]["command"]
-        for x in ("--large", "--dense", "--types", "--winograd")
-    ):
+    if any(option in results["environment"]["command"] for option in _OTHER_LAYERS):
         return ""
     place = results["environment"]
     says = [
         f"{number(grouped.mean(rows, RATIO) or 0)} times with {threads}"
         for threads, rows in grouped.sections(results["rows"]).items()
     ]
+    count = max(map(len, grouped.sections(results["rows"]).values()))
     least = min(row[RATIO] for row in results["rows"])
     return (
-        f"{processor_of(place['device'])}, 13 depthwise layers in float32: {' and '.join(says)} as "
-        f"fast as the best of PyTorch {place['torch']} in either layout and ONNX Runtime "
-        f"{place['onnxruntime']} (geometric mean; at least {number(least)})."
+        f"{processor_of(place['device'])}, {count} depthwise layers in float32: "
+        f"{' and '.join(says)} as fast as the best of PyTorch {place['torch']} in either layout "
+        f"and ONNX Runtime {place['onnxruntime']} (geometric mean; at least {number(least)})."
     )
 
 

@@ -125,6 +125,14 @@ def test_layers_on_a_cpu_have_a_line_for_each_number_of_threads(page: Any) -> No
     )
 
 
+@pytest.mark.parametrize("option", ["kind transposed", "kind volumes", "dense", "types uint8"])
+def test_other_layers_are_not_claimed_to_be_depthwise_ones(page: Any, option: str) -> None:
+    row = {"section": "1 thread", "name": "conv2d dgrad", "kernel": "4x4", "dtype": "float32"}
+    more = {"layout": "NHWC", "groups": 1, "tilewright us": 1.0, RATIO: 2.0}
+    found = results(page, f"cpu_layers --{option}", [row | more], environment={"device": "a CPU"})
+    assert page.claims({"x": found}) == ""
+
+
 def test_layers_in_fewer_products_have_a_line(page: Any) -> None:
     rows = [
         {"section": "1 thread", "name": f"conv2d forward{more}", RATIO: ratio}
