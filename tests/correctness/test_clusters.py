@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.correctness.test_mbarriers import steps
-from tests.support.dense import convolution
-from tests.support.depthwise import TOLERANCE, run
+from tests.support.depthwise import TOLERANCE
+from tests.support.tiles import error_of, lowered
 
 import tilewright
 from tilewright.codegen.cuda import generate
@@ -23,14 +23,12 @@ from tilewright.ir.func import Func
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import If, Instr, Queue, Stmt, Sync
 from tilewright.ir.visit import Rewriter, Steps, statements, substitute
-from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.runtime.sim.program import simulate
 from tilewright.target.instructions import instruction_named, tma_load
 from tilewright.topi import Conv
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
-from tilewright.topi.templates import TEMPLATES
 from tilewright.verify import check
 
 HOPPER = "cuda -arch=sm_90a"
@@ -71,17 +69,11 @@ SHARED: list[tuple[str, Conv, Any]] = [
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("name", "p", "tile"), SHARED, ids=lambda x: str(x)[:60])
 def test_they_are_right(name: str, p: Conv, tile: Any, target: str) -> None:
-    template = TEMPLATES[name]
-    d = template.declare(p, tile)
-    kernel = tilewright.build(template.schedule(d, tile), d.args, target)
-    device = target.split()[0].replace("sim", "cpu")
-    assert run(p, kernel, device=device, exact=convolution) < TOLERANCE[p.dtype]
+    assert error_of(name, p, tile, target) < TOLERANCE[p.dtype]
 
 
 def _lowered(name: str, p: Conv, tile: Any) -> Func:
-    template = TEMPLATES[name]
-    d = template.declare(p, tile)
-    return lower(template.schedule(d, tile), d.args, HOPPER).funcs[0]
+    return lowered(name, p, tile, HOPPER)
 
 
 @pytest.mark.parametrize(("name", "p", "tile"), SHARED, ids=lambda x: str(x)[:60])

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from tests.correctness.test_mbarriers import steps
-from tests.support.dense import convolution
-from tests.support.depthwise import TOLERANCE, run
+from tests.support.depthwise import TOLERANCE
+from tests.support.tiles import error_of, lowered
 
 import tilewright
 from tilewright.codegen.cuda import generate
@@ -18,12 +18,11 @@ from tilewright.codegen.mbarriers import slots
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import Queue, Stmt, Sync
 from tilewright.ir.visit import Rewriter, Steps, statements
-from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
-from tilewright.topi.templates import TEMPLATES, candidates
+from tilewright.topi.templates import candidates
 from tilewright.verify import check
 
 HOPPER = "cuda -arch=sm_90a"
@@ -56,17 +55,11 @@ PRODUCED: list[tuple[str, Conv, Any]] = [
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("name", "p", "tile"), PRODUCED, ids=lambda x: str(x)[:60])
 def test_they_are_right(name: str, p: Conv, tile: Any, target: str) -> None:
-    template = TEMPLATES[name]
-    d = template.declare(p, tile)
-    kernel = tilewright.build(template.schedule(d, tile), d.args, target)
-    device = target.split()[0].replace("sim", "cpu")
-    assert run(p, kernel, device=device, exact=convolution) < TOLERANCE[p.dtype]
+    assert error_of(name, p, tile, target) < TOLERANCE[p.dtype]
 
 
 def _lowered(name: str, p: Conv, tile: Any) -> Func:
-    template = TEMPLATES[name]
-    d = template.declare(p, tile)
-    return lower(template.schedule(d, tile), d.args, HOPPER).funcs[0]
+    return lowered(name, p, tile, HOPPER)
 
 
 @pytest.mark.parametrize(("name", "p", "tile"), PRODUCED, ids=lambda x: str(x)[:60])
