@@ -11,7 +11,7 @@ import tilewright
 from tilewright.graph import ModelError
 from tilewright.graph.pipeline import optimized
 
-pytestmark = pytest.mark.needs_onnx
+pytestmark = [pytest.mark.needs_onnx, pytest.mark.usefixtures("plain_code")]
 
 
 def kernels(model, x):
