@@ -202,10 +202,11 @@ def test_layers_are_multiplied_by_the_instructions_meant(shape, filter, groups, 
     ],
     ids=str,
 )  # fmt: skip
-def test_every_candidate_of_a_problem_is_right(p, name, target):
+def test_candidates_of_a_problem_are_right(p, name, target):
     template = TEMPLATES[name]
     assert template.fits(p, Target.parse(target))
-    for tile in template.candidates(p, Target.parse(target))[::3]:
+    tiles = template.candidates(p, Target.parse(target))
+    for tile in tiles[:: max(3, len(tiles) // 4)]:
         kernel = tilewright.build(*template.scheduled(p, tile), target)
         assert run(p, kernel, exact=convolution) < TOLERANCE[p.dtype]
 
