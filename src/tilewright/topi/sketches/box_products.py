@@ -13,10 +13,11 @@ from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_multiply import multiply
-from tilewright.topi.pieces.box_products import bring, copy
+from tilewright.topi.pieces.box_products import bring
 from tilewright.topi.pieces.box_results import share, stage_results, staged
 from tilewright.topi.pieces.box_stores import store, store_directly
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.pieces.thread_order import in_order_of_threads, leaves_directly
 from tilewright.topi.stages import scheduled
@@ -48,7 +49,7 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
-        bring_added(s[t], tile, box, out, 1)
+        bring_added(s[t], tile, box, out, 3 if tile.staged else 1, bool(tile.staged))
 
     sums = s[d.sum]
     sums.set_scope("fragment")

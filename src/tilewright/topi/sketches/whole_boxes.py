@@ -12,10 +12,11 @@ from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_multiply import multiply
-from tilewright.topi.pieces.box_products import copy, load, step_of
+from tilewright.topi.pieces.box_products import load, step_of
 from tilewright.topi.pieces.box_results import share, stage_results, staged
 from tilewright.topi.pieces.box_stores import store, store_directly
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.pieces.thread_order import digits, in_order_of_threads, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
