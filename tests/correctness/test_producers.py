@@ -42,7 +42,8 @@ def _conv(
 _ADDED = Conv.parse((1, 8, 1, 1), (8, 8, 1, 1), 1, epilogue="batch_norm+residual+relu").epilogue
 
 #: Problems, and tiles: several one after the other, of parts of channels or of pixels, of clusters;
-#: of which results leave from registers; of phases; and with boxes of what is added to results.
+#: of which results leave from registers; of phases; with boxes of what is added to results; and of
+#: boxes that all taps read.
 PRODUCED: list[tuple[str, Conv, Any]] = [
     ("gpu.box_products", _conv(), BoxProductTile(128, 1, 1, 192, 3, staged=64, boxes=2)),
     ("gpu.box_products", _conv(), BoxProductTile(128, 1, 1, 96, 4, staged=32)),
@@ -69,6 +70,9 @@ PRODUCED: list[tuple[str, Conv, Any]] = [
      BoxProductTile(128, 1, 1, 64, 3, staged=32, boxes=2, added=1)),
     ("gpu.box_products", _conv().replace(epilogue=_ADDED),
      BoxProductTile(64, 1, 1, 64, 3, staged=64, boxes=4, stores=1, added=1)),
+    ("gpu.whole_boxes", _conv(kernel=3), BoxProductTile(2, 8, 8, 64, 3, staged=32, boxes=4)),
+    ("gpu.whole_boxes", _conv().replace(epilogue=_ADDED),
+     BoxProductTile(64, 1, 1, 64, 3, staged=64, boxes=4, added=1)),
 ]  # fmt: skip
 
 
