@@ -69,15 +69,15 @@ def warps(func: Func) -> int:
 
 class _Groups:
     """Bounds on the groups of which some thread may not know the end: now, after the next barrier
-    of the block, and the most so far. A ``producer``, which commits those of tiles, comes to no
-    barrier but arrivals, and they are none for the threads that commit the others."""
+    of the block, and the most so far. A ``producer``, which commits them, comes to no barrier but
+    arrivals."""
 
     def __init__(self, name: str, producer: bool) -> None:
         self.name, self.producer = name, producer
 
     def _meets(self, barrier: Sync) -> bool:
         """Whether who commits has gone through a barrier when all others have come to it."""
-        return not self.producer or barrier.split is (self.name == TILES)
+        return not self.producer or barrier.split
 
     def after(self, s: Stmt, state: tuple[int, ...]) -> tuple[int, int, int]:
         now, later, peak = (*state, 0)[:3]

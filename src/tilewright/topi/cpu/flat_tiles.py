@@ -71,7 +71,9 @@ def suits(p: Problem) -> bool:
 
 def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
     """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, the best guess first."""
-    windows = FlatWindows(p)
+    from tilewright.runtime.llvm_host import thread_count
+
+    windows, threads = FlatWindows(p), thread_count(target)
     per, height, found = windows.filters[0], windows.result[0], {}
     phases = math.prod(windows.phases)
     bands = dict.fromkeys(min(n, height) for n in (height, 28, 14, 8, 4, 2, 1))
@@ -101,7 +103,7 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
                 tile = replace(tile, ahead=_AHEAD)
             enough = pixels >= (rows if across else vectors * wide)
             if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
-                found[tile] = flat_price(p, tile, target)
+                found[tile] = _price(windows, tile, threads)
     return sorted(found, key=lambda tile: found[tile])
 
 
@@ -110,8 +112,11 @@ def flat_price(p: Convolution, tile: FlatTile, target: Target) -> float:
     compared with other schedules."""
     from tilewright.runtime.llvm_host import thread_count
 
-    w, threads = FlatWindows(p), thread_count(target)
-    bands = -(-w.result[0] // tile.band)
+    return _price(FlatWindows(p), tile, thread_count(target))
+
+
+def _price(w: FlatWindows, tile: FlatTile, threads: int) -> float:
+    p, bands = w.problem, -(-w.result[0] // tile.band)
     tasks = -(-p.batch * bands * p.groups * tile.parts // threads)
     # A thread goes through the parts of a band before the next one.
     every = p.groups * tile.parts

@@ -112,7 +112,6 @@ class PlaneProducts:
         at = kh * self.problem.dilation[0] - found.start - half * self.steps(0)[0]
         return self._divided(at, found.step, self.blocks)
 
-
     @staticmethod
     def _divided(at: Any, step: int, extent: int) -> tuple[list[Any], Any]:
         where = [at >= 0, at <= (extent - 1) * step]

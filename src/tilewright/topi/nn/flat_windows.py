@@ -173,14 +173,23 @@ class FlatWindows(Convolved):
     def stored(self) -> tuple[int, ...]:
         """Planes, where there are some, rows and columns that are stored of a phase: what windows
         of whole rows see, and of the first one more, which results beyond the last column read and
-        nobody uses."""
+        nobody uses. What lies behind a row, or a plane, is the padding before the next one: as much
+        of it is not stored by itself.
+        """
         seen = [
             r + (k - 1) * d // s
             for r, k, d, s in zip(
                 self.result, self.kernel, self.dilation, self.stride, strict=True
             )
         ]  # fmt: skip
-        return (seen[0] + 1, *seen[1:])
+        behind = [
+            max(0, min(low, e - low - size, e - r)) if s == 1 else 0
+            for e, low, size, r, s in zip(
+                seen, self.before, self.image, self.result, self.stride, strict=True
+            )
+        ]  # fmt: skip
+        first, *rest = (e - n for e, n in zip(seen, [0, *behind[1:]], strict=True))
+        return (first + 1, *rest)
 
     def extents(self, across: bool) -> tuple[int, ...]:
         """Planes, where there are some, rows and columns that are stored: of a phase where vectors
