@@ -145,7 +145,7 @@ class _Paths:
         barrier but those that are split, to which others come without a wait."""
         if not x.ended:
             return x
-        whole = barrier.scope == "shared" and not barrier.split
+        whole = barrier.scope != "warp" and not barrier.split
         told = _ALL if whole else max(x.told, _OF_WARP) if barrier.scope == "warp" else x.told
         freed = x.freed or barrier.split or (whole and not self.kernel.func.producer)
         return None if told == _ALL and freed else replace(x, told=told, freed=freed)
