@@ -19,7 +19,7 @@ from tilewright.topi.template import DEPTHWISE
 _SHAPES = ((1, 8), (2, 4), (1, 7), (1, 10), (1, 14), (1, 6), (1, 4), (2, 7), (1, 2), (1, 1))
 #: What changing places of a vector's lanes costs, in vectors of products; beginning a row of taps;
 #: each of the registers that a tile lacks of these; writing a vector of results, and one of bytes.
-_PLACED, _TURN, _LACKED, _REGISTERS, _RESULT, _BYTES = 0.5, 6.0, 6.0, 30, 4.0, 10.0
+_PLACED, _TURN, _LACKED, _REGISTERS, _RESULT, _BYTES = 0.5, 6.0, 10.0, 26, 4.0, 10.0
 #: What a vector costs that is read of the image, and that is stored; a task.
 _READ, _STORED, _TASK = 4.0, 3.0, 500.0
 #: Words that are stored for each of the results of a channel of a group, at most.
