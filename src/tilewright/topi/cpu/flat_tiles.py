@@ -126,14 +126,14 @@ def _price(w: FlatWindows, tile: FlatTile, threads: int) -> float:
     return _cycles(w, tile, threads) + passes * mine / _LAST
 
 
-def reading(whole: int, parts: int, beside: int, times: float) -> float:
+def reading(whole: int, parts: int, beside: int, times: float, second: int = _SECOND) -> float:
     """How long a thread reads one of ``parts`` of a filter of ``whole`` bytes as many times, in the
-    time of a vector of products: once, where the second-level cache keeps it with the bytes
-    ``beside``."""
+    time of a vector of products: once, where a second-level cache of ``second`` bytes keeps it with
+    the bytes ``beside``."""
     from tilewright.runtime.caches import last_level
 
     rate, nbytes = _NEAR if whole <= last_level() else _FAR, whole / parts
-    return (times if nbytes + beside > _SECOND else min(times, 1.0)) * nbytes / rate
+    return (times if nbytes + beside > second else min(times, 1.0)) * nbytes / rate
 
 
 def is_whole(w: FlatWindows, across: int) -> bool:
