@@ -155,6 +155,13 @@ def test_strided_gradients_multiply_no_zeros():
     assert w.results * w.filters[0] * w.filters[1] * 4 < 1.5 * p.nominal_flops / 2
 
 
+@pytest.mark.parametrize("padding", [0, 1, 2])
+def test_phases_by_themselves_have_no_results_for_others(padding):
+    p = Conv.parse((1, 16, 28, 28), (20, 16, 4, 4), 1, padding=padding, stride=2, pass_="dgrad")
+    assert FlatWindows.of(p, True).result == (14, 14)
+    assert FlatWindows.of(p, False).result == ((15, 15) if padding % 2 else (14, 14))
+
+
 def test_phases_of_gradients_multiply_the_taps_that_they_have():
     """Of 3x3 taps with a stride of 2 a phase has 4, 2, 2 or 1; four of each would be 16 for 9."""
     p = Conv.parse((1, 32, 16, 16), (20, 32, 3, 3), 1, stride=2, pass_="dgrad", layout="NHWC")

@@ -1,4 +1,4 @@
-"""Vectors whose lanes are all of one block of as many neighbours: some of a vector that is read.
+"""Vectors whose lanes are all of one block of neighbours: elements of a vector that is read.
 
 Where channels are in groups of four, say, lanes 0 to 3 of a vector read the same channel, lanes 4
 to 7 one of the next group: ``x[v * 16 + l // 4 * 4 + k]``. All of it lies in the block that begins
@@ -19,24 +19,29 @@ _Parts = tuple[dict[Expr, int], list[int]]
 _Known = Callable[[Expr], int | None]
 
 
-def block_of(index: Expr, extent: Expr, known: _Known) -> tuple[Spread, list[int]] | None:
-    """Where the block of a vector of indices begins, and which of it the lanes are; ``known`` are
-    the values of variables that are constant, as those of loops that are written out.
+def block_of(index: Expr, extent: Expr, known: _Known) -> tuple[Spread, int, list[int]] | None:
+    """Where the block of a vector of indices begins, its size, and which of it the lanes are;
+    ``known`` are the values of variables that are constant, as those of loops that are written out.
 
-    Blocks begin at multiples of their size, which divides ``extent``: one that has an element that
-    is there has no other. None where lanes may be of several blocks, or it is not known.
+    Blocks begin at multiples of their size, a power of two up to that of the vector, which divides
+    ``extent``: one that has an element that is there has no other. None where lanes may be of
+    several blocks, or it is not known.
     """
     lanes = index.dtype.lanes
-    if not (index.exact and isinstance(extent, E.IntImm) and extent.value % lanes == 0):
+    if not (index.exact and isinstance(extent, E.IntImm)):
         return None
     found = _parts(index, lanes, known)
     if found is None:
         return None
     atoms, numbers = found
-    first = min(numbers) // lanes * lanes
-    if any(k % lanes for k in atoms.values()) or max(numbers) >= first + lanes:
+    size = 1
+    while 2 * size <= lanes and (size == 1 or max(numbers) // size != min(numbers) // size):
+        size *= 2
+    first = min(numbers) // size * size
+    whole = all(k % size == 0 for k in (extent.value, *atoms.values()))
+    if not whole or max(numbers) >= first + size:
         return None
-    return (tuple(atoms.items()), first), [k - first for k in numbers]
+    return (tuple(atoms.items()), first), size, [k - first for k in numbers]
 
 
 def _parts(e: Expr, lanes: int, known: _Known) -> _Parts | None:

@@ -109,8 +109,10 @@ class Memory(Offsets):
         type, pointer = vector_type(element, lanes), self.pointer(buffer)
         block = None if mask is not None else self.lane_block(buffer, e.indices)
         if block is not None:
-            found = self._read_at(buffer, type, self.element(element, pointer, block[0]))
-            return b.shuffle(found, Value(type, "poison"), block[1])
+            start, count, picks = block
+            whole = vector_type(element, count)
+            found = self._read_at(buffer, whole, self.element(element, pointer, start))
+            return b.shuffle(found, Value(whole, "poison"), picks)
         form = self.lane_offsets(buffer, e.indices, lanes)
         if not isinstance(form, Value):
             base, step = form[0], constant(form[1])

@@ -79,9 +79,9 @@ class Offsets(Expressions):
 
     def lane_block(
         self, buffer: Buffer, indices: tuple[Expr, ...]
-    ) -> tuple[Value, list[int]] | None:
-        """The offset of the block of neighbours that all lanes are of, and which of it they are,
-        where they are no progression; None where there is no such block."""
+    ) -> tuple[Value, int, list[int]] | None:
+        """The offset and the size of the block of neighbours that all lanes are of, and which of it
+        they are, where they are no progression; None where there is no such block."""
         *others, last = indices
         if buffer.layout is not None or isinstance(last, (E.Ramp, E.Broadcast)):
             return None
@@ -96,7 +96,7 @@ class Offsets(Expressions):
         parts, _, rest = self._place(buffer, (*others, start))
         terms: Terms = {}
         least = self.gather(parts, 1, terms) + self.gather(found[0], 1, terms)
-        return (self.total(terms, least), found[1]) if not rest else None
+        return (self.total(terms, least), *found[1:]) if not rest else None
 
     def is_multiple(self, buffer: Buffer, indices: tuple[Expr, ...], elements: int) -> bool:
         """Whether ``elements`` divides the offset of the first lane, whatever variables hold."""

@@ -28,12 +28,14 @@ LANES, QUARTER = 16, 4
 class GroupDeclaration(Declared):
     """``stored`` is the image, (batch, vectors, *pixels, parts of a group, 16), ``packed`` the
     filter, (vectors, *taps, channels of a group, 16), and ``sum`` the results, (batch, vectors,
-    *results, 16)."""
+    *results, 16). Of words of bytes each has one more dimension, of 4, and parts of a group are
+    words; ``above`` is what sums are too large by, None where they are right."""
 
     problem: Convolution
     sum: Tensor
     stored: Tensor
     packed: Tensor
+    above: Tensor | None = None
 
 
 def declare_groups(p: Convolution, given: Any = None) -> GroupDeclaration:

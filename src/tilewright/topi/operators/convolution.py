@@ -256,6 +256,7 @@ class Convolution(Problem):
         :data:`~tilewright.topi.nn.box_windows.FORMS`, of
         :data:`~tilewright.topi.nn.flat_windows.FORMS`, of
         :data:`~tilewright.topi.nn.group_windows.FORMS`, of
+        :data:`~tilewright.topi.nn.group_words.FORMS`, of
         :data:`~tilewright.topi.nn.packed_windows.FORMS`, of
         :data:`~tilewright.topi.nn.byte_dots.FORMS`, of
         :data:`~tilewright.topi.nn.matrix_tiles.FORMS`, or of
@@ -265,11 +266,12 @@ class Convolution(Problem):
         from tilewright.topi.nn.byte_dots import FORMS as DOTS
         from tilewright.topi.nn.flat_windows import FORMS
         from tilewright.topi.nn.group_windows import FORMS as GROUPS
+        from tilewright.topi.nn.group_words import FORMS as WORDS
         from tilewright.topi.nn.matrix_tiles import FORMS as TILES
         from tilewright.topi.nn.packed_windows import FORMS as PACKED
         from tilewright.topi.nn.winograd import FORMS as WINOGRAD
 
-        every = (DEPTHWISE, FORMS, GROUPS, BOXES, PACKED, DOTS, TILES, WINOGRAD)
+        every = (DEPTHWISE, FORMS, GROUPS, WORDS, BOXES, PACKED, DOTS, TILES, WINOGRAD)
         known: dict[str, Any] = {name: made for forms in every for name, made in forms.items()}
         declared: Declared = known[form](self, given)
         return declared

@@ -8,7 +8,7 @@ from tilewright.topi.cpu.byte_tiles import byte_tiles
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.flat_tiles import flat_price, flat_tiles, suits
-from tilewright.topi.cpu.group_tiles import group_price, group_tiles
+from tilewright.topi.cpu.group_tiles import group_price, group_tiles, suits_words
 from tilewright.topi.cpu.group_tiles import suits as is_groups
 from tilewright.topi.cpu.matrix_tiles import band_price, band_tiles
 from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
@@ -97,6 +97,9 @@ SKETCHES = (
              features=("avx512f", "amx-tile", "amx-bf16", "amx-int8"), matrices=True,
              form="matrix tiles", operators=(), types=("float", "int"),
              price=band_price),
+    Template("cpu.group_words", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
+             where=suits_words, features=("avx512f", "avx512vnni"), form="group words",
+             operators=(), types=("int",)),
     Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_tiles,
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
              types=("int",)),

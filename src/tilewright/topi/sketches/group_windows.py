@@ -1,4 +1,5 @@
-"""Convolution in groups of few channels on a CPU, channels last: vectors across several groups.
+"""Convolution in groups of few channels on a CPU, channels last: vectors across several groups, of
+floats, or of words of four bytes (:mod:`~tilewright.topi.nn.group_words`).
 
 A task takes vectors of channels of a band of rows, and copies what they see, padding included.
 Tiles of neighbouring pixels of a vector are summed in registers, all channels of a group and taps
@@ -10,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
+from tilewright.target.instructions import vnni_lanes
 from tilewright.topi.nn.group_windows import LANES, GroupDeclaration
 from tilewright.topi.stages import scheduled, space_axes
 
@@ -31,7 +33,8 @@ class GroupTile:
 
 def schedule_groups(d: GroupDeclaration, tile: GroupTile) -> Schedule:
     """The schedule of :func:`~tilewright.topi.nn.group_windows.declare_groups`."""
-    s = scheduled(d.output, d.sum, d.stored, d.packed)
+    s = scheduled(d.output, d.sum, d.stored, d.packed, d.above)
+    words = d.problem.is_quantized
     out, sums, p = s[d.output], s[d.sum], d.problem
     n, c, *space = space_axes(out, p.layout)
     space[-1], column = out.split(space[-1], factor=tile.columns)
@@ -51,11 +54,17 @@ def schedule_groups(d: GroupDeclaration, tile: GroupTile) -> Schedule:
     sums.compute_at(out, space[-1])
     n, v, *pixels, lane = sums.op.axis
     sums.align_bounds(lane, LANES)
-    lane, inner = sums.split(lane, factor=tile.lanes)
-    *taps, tap, k = sums.op.reduce_axis
-    sums.reorder(n, v, *taps, k, tap, *pixels, lane, inner)
-    sums.unroll(*pixels, lane)
-    sums.vectorize(inner)
+    if words:
+        *taps, tap, k, byte = sums.op.reduce_axis
+        sums.reorder(n, v, *taps, k, tap, *pixels, lane, byte)
+        sums.unroll(*pixels)
+        sums.tensorize(lane, vnni_lanes)
+    else:
+        lane, inner = sums.split(lane, factor=tile.lanes)
+        *taps, tap, k = sums.op.reduce_axis
+        sums.reorder(n, v, *taps, k, tap, *pixels, lane, inner)
+        sums.unroll(*pixels, lane)
+        sums.vectorize(inner)
     each = tile.rows * tile.columns * LANES // tile.lanes
     own, wide = p.channels // p.groups, p.dims[-1].taps
     if each * own * wide <= _WRITTEN:
@@ -64,10 +73,13 @@ def schedule_groups(d: GroupDeclaration, tile: GroupTile) -> Schedule:
 
     stored = s[d.stored]
     stored.compute_at(out, task)
-    n, v, *pixels, part, lane = stored.op.axis
+    n, v, *pixels = stored.op.axis
+    lane = stored.fuse(pixels.pop(-2), pixels.pop()) if words else pixels.pop()
+    part = pixels.pop()
     stored.reorder(n, *pixels, v, part, lane)  # as the image lies
     stored.unroll(part)
     stored.vectorize(lane)
-    packed = s[d.packed]
-    packed.parallel(packed.op.axis[0])
+    for stage in (d.packed, d.above):
+        if stage is not None:
+            s[stage].parallel(s[stage].op.axis[0])
     return s
