@@ -151,78 +151,98 @@ def test_products_do_not_wait_for_one_another(at: int) -> None:
 
 
 class Block:
-    """Warps of a block and its producer on their way, and mbarriers in use as in the code written:
-    those that boxes land on, and those that warps arrive on when they have done with copies."""
+    """Warps of a block and its producer on their way, and mbarriers in use as in the code written,
+    by queue those that boxes land on, and those that warps arrive on when they have done with
+    copies, of which there are as many as of the first queue."""
 
-    def __init__(self, plan: list[Queue | Sync], barriers: int, seed: int) -> None:
+    def __init__(self, plan: list[Queue | Sync], barriers: dict[str, int], seed: int) -> None:
         self.barriers, self.random = barriers, random.Random(seed)
+        self.freeing = next(iter(barriers.values()))
         own = [s for s in plan if not (isinstance(s, Sync) and not s.split)]
         self.plans = {w: own if w == "producer" else plan for w in ("producer", 0, 1, 2)}
-        self.at, self.issued, self.awaited, self.freed = (
-            dict.fromkeys(self.plans, 0) for _ in range(4)
+        self.at, self.freed = (dict.fromkeys(self.plans, 0) for _ in range(2))
+        self.issued, self.awaited = (
+            {(w, name): 0 for w in self.plans for name in barriers} for _ in range(2)
         )
-        self.landed, self.emptied, self.arrived = ([0] * barriers for _ in range(3))
-        self.under_way: list[int] = []
+        self.landed = {name: [0] * count for name, count in barriers.items()}
+        self.emptied, self.arrived = ([0] * self.freeing for _ in range(2))
+        self.under_way: list[tuple[str, int]] = []
 
     def run(self) -> None:
         while any(self.at[w] < len(plan) for w, plan in self.plans.items()):
             able = [w for w, plan in self.plans.items() if self.at[w] < len(plan) and self.able(w)]
             if self.under_way and (not able or self.random.random() < 0.3):
-                group = self.under_way.pop(self.random.randrange(len(self.under_way)))
+                name, group = self.under_way.pop(self.random.randrange(len(self.under_way)))
+                count = self.barriers[name]
                 # A box of a group lands in the phase of that group.
-                assert self.landed[group % self.barriers] == group // self.barriers
-                self.landed[group % self.barriers] += 1
+                assert self.landed[name][group % count] == group // count
+                self.landed[name][group % count] += 1
                 continue
             assert able, "nothing lets a warp go on"
             self.step(self.random.choice(able))
 
     def able(self, w: Any) -> bool:
         match self.plans[w][self.at[w]]:
-            case Queue(_, "wait", pending) if self.issued[w] - self.awaited[w] > pending:
-                group = self.awaited[w]
-                return self.landed[group % self.barriers] % 2 != group // self.barriers % 2
+            case Queue(q, "wait", pending) if self.issued[w, q] - self.awaited[w, q] > pending:
+                group, count = self.awaited[w, q], self.barriers[q]
+                return self.landed[q][group % count] % 2 != group // count % 2
             case Sync(split=True) if w == "producer":
                 turn = self.freed[w]
-                return self.emptied[turn % self.barriers] % 2 != turn // self.barriers % 2
+                return self.emptied[turn % self.freeing] % 2 != turn // self.freeing % 2
             case Sync(split=False):
                 return all(self.at[x] >= self.at[w] for x in self.plans if x != "producer")
         return True
 
     def step(self, w: Any) -> None:
         match self.plans[w][self.at[w]]:
-            case Queue(_, "wait", pending) if self.issued[w] - self.awaited[w] > pending:
-                self.awaited[w] += 1
+            case Queue(q, "wait", pending) if self.issued[w, q] - self.awaited[w, q] > pending:
+                self.awaited[w, q] += 1
                 return
             case Sync(split=True):
-                place = self.freed[w] % self.barriers
+                place = self.freed[w] % self.freeing
                 if w != "producer":
                     # Nobody arrives for a phase before the one before it is over.
-                    assert self.emptied[place] == self.freed[w] // self.barriers
+                    assert self.emptied[place] == self.freed[w] // self.freeing
                     self.arrived[place] += 1
                     if self.arrived[place] == len(self.plans) - 1:
                         self.arrived[place] = 0
                         self.emptied[place] += 1
                 self.freed[w] += 1
-            case Queue(_, "commit"):
+            case Queue(q, "commit"):
                 if w == "producer":
-                    self.under_way.append(self.issued[w])
-                self.issued[w] += 1
+                    self.under_way.append((q, self.issued[w, q]))
+                self.issued[w, q] += 1
         self.at[w] += 1
+
+
+def plan_of(func: Func) -> list[Queue | Sync]:
+    """What warps wait for, and what they tell each other, in the order of the program."""
+    names = ("tma", "tma_late")
+    return [s for s in steps(func.body)
+            if (s.scope == "shared" if isinstance(s, Sync) else s.queue in names)]  # fmt: skip
 
 
 @pytest.mark.parametrize("stages", [2, 3, 4])
 def test_parities_are_right_in_whatever_order_warps_go_on(stages: int) -> None:
     func = _lowered("gpu.box_products", _conv(channels=200),
                     BoxProductTile(64, 1, 1, 64, stages, staged=64, boxes=2))  # fmt: skip
-    plan, found = steps(func.body), slots(func, "tma")
-    plan = [s for s in plan if (s.scope == "shared" if isinstance(s, Sync) else s.queue == "tma")]
+    plan, found = plan_of(func), slots(func, "tma")
     assert any(isinstance(s, Sync) and s.split for s in plan)
     for seed in range(60):
-        Block(plan, found, seed).run()
+        Block(plan, {"tma": found}, seed).run()
     if found > 1:
         with pytest.raises(AssertionError):
             for seed in range(400):
-                Block(plan, found // 2, seed).run()
+                Block(plan, {"tma": found // 2}, seed).run()
+
+
+@pytest.mark.parametrize(("channels", "stages"), [(200, 3), (200, 2), (64, 3), (64, 6)])
+def test_parities_are_right_of_boxes_of_what_is_added(channels: int, stages: int) -> None:
+    tile = BoxProductTile(64, 1, 1, 64, stages, staged=32, boxes=4, added=1)
+    func = _lowered("gpu.box_products", _conv(channels=channels).replace(epilogue=_ADDED), tile)
+    found = {name: slots(func, name) for name in ("tma", "tma_late")}
+    for seed in range(60):
+        Block(plan_of(func), found, seed).run()
 
 
 def _first(p: Any) -> Any:
