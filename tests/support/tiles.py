@@ -13,6 +13,7 @@ import tilewright
 from tilewright.ir.func import Func, Module
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.kernel import Kernel
+from tilewright.target import Target
 from tilewright.topi import Gemm
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
@@ -22,7 +23,7 @@ HOPPER = "cuda -arch=sm_90a"
 TARGETS = ["sim", pytest.param(HOPPER, marks=pytest.mark.needs_cuda)]
 
 
-def built(name: str, p: Problem, tile: Any, target: str) -> Kernel:
+def built(name: str, p: Problem, tile: Any, target: str | Target) -> Kernel:
     """The kernel of the template of this name."""
     return tilewright.build(*TEMPLATES[name].scheduled(p, tile), target)
 
