@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.support.dense import convolution, convolutions
-from tests.support.depthwise import TOLERANCE, run
+from tests.support.dense import convolutions
+from tests.support.tiles import HOPPER, TARGETS, built, check_tile
 
-import tilewright
 from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
 from tilewright.topi import Conv
@@ -21,17 +20,7 @@ from tilewright.topi.gpu.warp_box_tiles import suits_narrow
 from tilewright.topi.nn.thin_boxes import is_thin_forward
 from tilewright.topi.templates import TEMPLATES, candidates
 
-HOPPER = "cuda -arch=sm_90a"
-TARGETS = ["sim", pytest.param(HOPPER, marks=pytest.mark.needs_cuda)]
-#: By type and precision, the relative error.
-ERRORS = {"tf32": 2e-3, "tf32x3": 2e-6}
 KINDS = [("float16", "exact"), ("bfloat16", "exact"), ("float32", "tf32"), ("float32", "tf32x3")]
-
-
-def _error(p: Conv, name: str, tile: Any, target: str) -> float:
-    declared = TEMPLATES[name].declare(p, tile)
-    kernel = tilewright.build(TEMPLATES[name].schedule(declared, tile), declared.args, target)
-    return run(p, kernel, device="cpu" if target == "sim" else "cuda", exact=convolution)
 
 
 @st.composite
@@ -57,8 +46,7 @@ def gradients(draw: st.DrawFn, kind: tuple[str, str]) -> Conv:
 def test_gradients_are_right_with_any_tile(kind: tuple[str, str], target: str, data: Any) -> None:
     p = data.draw(gradients(kind).filter(lambda p: bool(shared_taps(p))))
     tile = data.draw(st.sampled_from(sorted(shared_taps(p), key=str)))
-    error = _error(p, "gpu.tap_gradient", tile, target)
-    assert error < ERRORS.get(p.precision, TOLERANCE[p.dtype]), tile
+    check_tile("gpu.tap_gradient", p, tile, target)
 
 
 _GROUPS: tuple[dict[str, Any], ...] = (
@@ -84,8 +72,7 @@ def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str
     found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
     assert len(found) > 4
     for tile in found[:: len(found) // 2]:
-        error = _error(p, "gpu.warp_boxes", replace(tile, boxes=2), target)
-        assert error < TOLERANCE[p.dtype], tile
+        check_tile("gpu.warp_boxes", p, replace(tile, boxes=2), target)
 
 
 @st.composite
@@ -108,7 +95,7 @@ def test_images_of_few_channels_are_right_by_warps(target: str, data: Any) -> No
     p = data.draw(thin().filter(lambda p: is_thin_forward(p) and suits_narrow(p)))
     found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
     tile = replace(data.draw(st.sampled_from(found)), boxes=data.draw(st.integers(1, 3)))
-    assert _error(p, "gpu.warp_boxes", tile, target) < TOLERANCE[p.dtype], tile
+    check_tile("gpu.warp_boxes", p, tile, target)
 
 
 @pytest.mark.parametrize(
@@ -134,8 +121,7 @@ def test_they_are_chosen_and_multiply_without_spills(p: Conv) -> None:
     """Those of ResNet, ResNeXt and stems."""
     template, tile = next(iter(candidates(p, HOPPER)))
     assert template.name in ("gpu.tap_gradient", "gpu.warp_boxes")
-    declared = template.declare(p, tile)
-    program = tilewright.build(template.schedule(declared, tile), declared.args, HOPPER).program
+    program = built(template.name, p, tile, HOPPER).program
     assert any(op.startswith("HMMA") for op in opcodes(program.assembly))
     assert all(used.spills == 0 for used in program.resources.values())
 
