@@ -25,8 +25,9 @@ for j in range(4):
 for j in range(4):
     C[j] = S[j] * R[j]
 
-Only what has nothing to do with shared memory is overtaken: with more tiles alive at once a kernel
-might need more of it. It stands before memory is planned and barriers are inserted.
+Of what fills shared memory only that is overtaken which is used behind the copies, too, as filters
+are that a block keeps: with more tiles alive at once a kernel might need more memory. It stands
+before memory is planned and barriers are inserted.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ def _after(first: Stmt, then: Stmt) -> Stmt:
     """``first`` and ``then``, or what ``then`` begins with, where it can be, before ``first``."""
     first = _early(first)
     memory, lead, rest = _leading(then)
-    if not lead or not _overtaken(first, lead):
+    if not lead or not _overtaken(first, lead, rest):
         return seq(first, then)
     made = seq(*lead, first, rest)
     for buffer in reversed(memory):
@@ -117,8 +118,8 @@ def _issues(s: Stmt) -> bool:
     return False
 
 
-def _overtaken(first: Stmt, lead: list[Stmt]) -> bool:
-    """Whether ``lead`` may stand before ``first``."""
+def _overtaken(first: Stmt, lead: list[Stmt], rest: Stmt) -> bool:
+    """Whether ``lead``, which ``rest`` follows, may stand before ``first``."""
     waits = any(
         isinstance(s, (Sync, Queue, AllReduce)) or (isinstance(s, Instr) and s.instruction.queue)
         for s in statements(first)
@@ -126,4 +127,8 @@ def _overtaken(first: Stmt, lead: list[Stmt]) -> bool:
     written = {s.buffer for s in stores(first)}
     touched = written | {load.buffer for load in loads(first)} | set(allocated(first))
     read = {load.buffer for s in lead for load in loads(s)}
-    return not waits and not written & read and all(b.scope != "shared" for b in touched)
+    filled = {s.buffer for x in lead for s in stores(x)}
+    if waits or written & read or filled & touched:
+        return False
+    shared = {b for b in touched if b.scope == "shared"}
+    return not shared or shared <= {load.buffer for load in loads(rest)}
