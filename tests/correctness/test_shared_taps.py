@@ -19,6 +19,7 @@ from tilewright.topi import Conv
 from tilewright.topi.gpu.tap_gradient_tiles import shared_taps
 from tilewright.topi.gpu.warp_box_tiles import suits_narrow
 from tilewright.topi.nn.thin_boxes import is_thin_forward
+from tilewright.topi.pieces.tap_tiles import TapGradientTile
 from tilewright.topi.templates import TEMPLATES, candidates
 
 HOPPER = "cuda -arch=sm_90a"
@@ -59,6 +60,18 @@ def test_gradients_are_right_with_any_tile(kind: tuple[str, str], target: str, d
     tile = data.draw(st.sampled_from(sorted(shared_taps(p), key=str)))
     error = _error(p, "gpu.tap_gradient", tile, target)
     assert error < ERRORS.get(p.precision, TOLERANCE[p.dtype]), tile
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("splits", [8, 20])
+def test_threads_share_many_parts_of_few_results(splits: int, target: str) -> None:
+    p = Conv.parse((20, 16, 5, 5), (16, 16, 3, 3), 1, padding=1, pass_="wgrad", layout="NHWC",
+                   dtype="float16")  # fmt: skip
+    name, tile = "gpu.tap_gradient", TapGradientTile(16, 16, 1, 1, 3, 3, splits=splits)
+    assert _error(p, name, tile, target) < TOLERANCE[p.dtype]
+    declared = TEMPLATES[name].declare(p, tile)
+    added = str(tilewright.lower(TEMPLATES[name].schedule(declared, tile), declared.args, HOPPER))
+    assert ("_partial" in added) == (splits > 8)
 
 
 _GROUPS: tuple[dict[str, Any], ...] = (
