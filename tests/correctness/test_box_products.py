@@ -79,7 +79,8 @@ def test_whole_boxes_are_right_one_after_the_other(pass_: str, target: str, data
     p = data.draw(problems(pass_).filter(lambda p: suits(p) and template.candidates(p, machine)))
     tile = data.draw(st.sampled_from(template.candidates(p, machine)))
     if tile.stages > 1:  # memory for more than one
-        tile = replace(tile, boxes=data.draw(st.integers(2, 4)))
+        staged = data.draw(st.sampled_from((0, tile.channels)))
+        tile = replace(tile, boxes=data.draw(st.integers(2, 4)), staged=staged)
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
     error = run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=convolution)

@@ -37,13 +37,14 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     if are_apart(d.problem):
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
-    results, out = d.output if directly else staged(s, d), s[d.output]
+    results, out, own = d.output if directly else staged(s, d), s[d.output], None
     if directly:
         in_order_of_threads(s[taps], d, tile)
         block, box, group = store_directly(out, d, tile, one_by_one=True)
     else:
-        block, box, _ = store(out, d, tile, one_by_one=True)
-        group = stage_results(s[results], d, tile, box, out)
+        block, box, own = store(out, d, tile, one_by_one=True)
+        thread, place = (None, box) if own is None else (out.marks[own[0]].thread, own[1])
+        group = stage_results(s[results], d, tile.part, place, out, thread=thread)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
@@ -51,7 +52,7 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
 
     sums, step = s[d.sum], step_of(d)
     sums.set_scope("fragment")
-    sums.compute_at(s[results], group)
+    sums.compute_at(out if own else s[results], own[0] if own else group)
     if part is None:
         at, k = steps(sums, d)
         phase, result = axes_of(sums.op.axis, d)
@@ -62,8 +63,9 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     else:
         add_steps(s, d.sum, part, d, tile)
     first, second = d.boxes.blocks
-    own = (*d.reach(tile.box), first or d.boxes.slices * step)
-    load(s[boxes], out, box, -2 - d.space, own, tile.stages, False)
+    seen = (*d.reach(tile.box), first or d.boxes.slices * step)
+    producer = bool(tile.staged)
+    load(s[boxes], out, box, -2 - d.space, seen, tile.stages, False, producer=producer)
     box_of_taps = (step, ROW) if d.boxes.turned else (tile.channels, second or step)
     if directly:
         load(s[taps], out, block, -4, (*digits(d, tile), second or step), 1)
