@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from itertools import product
 
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
@@ -32,6 +33,7 @@ from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
 
@@ -52,6 +54,8 @@ _BESIDE, _LARGE = 1.013, 1e-4
 #: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
 #: time was more than predicted.
 _VOLUMES, _BYTES = 0.15, 0.1
+#: How many times as long it takes with a producer, and of how many results by channels it is so.
+_PRODUCED, _MANY, _WIDE = 0.98, 256, 32
 #: Bytes of results that an SM stores in a microsecond.
 _STORED = 22_300
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -89,6 +93,9 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
     every = channels_of(problem, p)
+    # A producer makes blocks of many warps faster that store results as they lie.
+    plain = isinstance(problem, Conv) and problem.layout == p.layout and of.stored == 2
+    plain = plain and slices == of.phases == 1
     direct = direct_channels(problem, p, every, whole=True)
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
@@ -138,7 +145,10 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                     cost += turns * busy * late / _BROUGHT
                 beside = _BESIDE + _LARGE * max(0, rows - 128) + _VOLUMES * (len(of.extents) > 3)
                 beside += _BYTES * (problem.is_quantized + bool(of.block))
-                found[BoxProductTile.of(box, channels, stages, boxes=each)] = beside * cost
+                tile = BoxProductTile.of(box, channels, stages, boxes=each)
+                found[tile] = beside * cost
+                if stages > 1 and rows >= _MANY and channels >= _WIDE and plain:
+                    found[replace(tile, staged=channels)] = _PRODUCED * beside * cost
     return found
 
 
