@@ -54,13 +54,13 @@ def test_two_layers_of_a_graph_become_one(turned):
 def normalised(x, scaled, wide):
     """Rows that are normalised, with factors and terms of columns before they are narrowed or
     behind."""
-    w = Node("cast", (x,), {"dtype": "float32"})
+    w, again = (Node("cast", (x,), {"dtype": "float32"}) for _ in range(2))
 
     def mean(of):
         total = Node("sum", (of,), {"axis": (1,), "keepdims": True})
         return Node("divide", (total, x.shape[1]))
 
-    more = Node("subtract", (w, mean(w)))
+    more = Node("subtract", (w, mean(again)))
     variance = Node("add", (mean(Node("multiply", (more, more))), 1e-5))
     y = Node("multiply", (more, Node("rsqrt", (variance,))))
     y = y if wide else Node("cast", (y,), {"dtype": x.dtype})

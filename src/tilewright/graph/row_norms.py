@@ -76,10 +76,11 @@ def _given(centred: Value) -> Value | None:
     if not isinstance(centred, Node) or centred.operator != "subtract":
         return None
     wide, mean = centred.operands
-    if not isinstance(mean, Value) or not isinstance(wide, Value) or _mean(mean) is not wide:
+    of = _mean(mean) if isinstance(mean, Value) else None
+    if of is None or not isinstance(wide, Value) or of.type != wide.type:
         return None
-    narrow = _operand(wide, "cast")
-    return wide if narrow is None else narrow
+    given = _before_cast(wide)
+    return given if given is _before_cast(of) else None
 
 
 def _mean(x: Value) -> Value | None:
@@ -99,3 +100,9 @@ def _operand(x: Value, operator: str) -> Value | None:
     if not isinstance(x, Node) or x.operator != operator:
         return None
     return x.inputs[0]
+
+
+def _before_cast(x: Value) -> Value:
+    """Of a conversion, which several readers may have one each of, what it converts."""
+    narrow = _operand(x, "cast")
+    return x if narrow is None else narrow
