@@ -18,7 +18,8 @@ from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
-from tilewright.topi import Conv, Gemm
+from tilewright.topi import Conv, Gemm, Mlp
+from tilewright.topi.pieces.mlp import MlpTile
 from tilewright.topi.templates import TEMPLATES
 
 #: What reads or writes global memory, and what waits for the kernel before.
@@ -169,3 +170,21 @@ def test_a_constant_that_is_packed_ahead_is_fetched_as_it_is_packed() -> None:
         s[tensor].bind(thread, te.thread_axis("threadIdx.x"))
     kernel = tilewright.build(s, [x, w, y], "cuda -arch=sm_90a", constants=[w])
     assert re.findall(r"  fetch_ahead\((.*)\);", kernel.source) == ["Packed, 64u"]
+
+
+@pytest.mark.needs_nvrtc
+def test_boxes_behind_sums_that_begin_with_zeros_are_loaded_before_the_wait() -> None:
+    p = Mlp(
+        m=300, k=64, hidden=256, n=64, inner="bias+gelu", dtype="float16",
+        constants=("b", "inner_bias", "c"),
+    )  # fmt: skip
+    target, found = Target.parse("cuda -arch=sm_90a"), TEMPLATES["gpu.mlp"]
+    text = Scheduled(found).kernel(p, MlpTile(2, 64, 3), target).source
+    before, _, after = text.partition("if (!follow_previous_kernel())")
+    before = before.partition('extern "C"')[2]
+    for name in ("b", "inner_bias", "c"):
+        assert before.count(f"&{name}_map, ") == 2  # two steps are ahead
+    assert "&a_map, " not in before
+    assert after.index("&a_map, ") < after.index("Product[")
+    code = disassemble(compile_cubin(text, "sm_90a").data).partition(WAIT)[0]
+    assert set(MEMORY.findall(code)) == {"UTMALDG"}
