@@ -35,7 +35,7 @@ class _Side:
 
     def through(self, s: Stmt, met: Accesses) -> Accesses:
         match s:
-            case Sync("shared"):
+            case Sync("shared" | "cluster"):
                 self.found[s] = self.found.get(s, _NONE) | met
                 return met if s in self.open else _NONE
             case Seq(stmts):
