@@ -7,12 +7,26 @@ import math
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
+from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.pieces.box_products import terms_of
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that adds parts, and what each adds at once.
 _THREADS, _LANES = 128, 4
 #: Parts of a result that a thread loads at once.
 _AT_ONCE = 8
+
+
+def in_parts(s: Schedule, d: BoxDeclaration, count: int) -> Tensor:
+    """Parts of the sum of a declaration, ``count`` of them, of taps and channels that follow one
+    another; the part is the first axis."""
+    sums = s[d.sum]
+    *taken, c = sums.op.reduce_axis
+    c, _ = sums.split(c, factor=terms_of(d))
+    sums.reorder(*taken, c)
+    part, _ = sums.split(sums.fuse(*taken, c), nparts=count)
+    writer: Tensor = s.rfactor(d.sum, part)
+    return writer
 
 
 def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:
