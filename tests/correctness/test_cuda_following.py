@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import cycle
 
 import pytest
 from tests.support.gpu_programs import PROGRAMS
@@ -38,8 +37,7 @@ def strips(which: int) -> Module:
 
 
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_120"])
-@pytest.mark.parametrize("which", [0, 2, 4])
+@pytest.mark.parametrize(("which", "arch"), [(0, "sm_90a"), (2, "sm_120"), (4, "sm_90a")])
 def test_no_access_is_moved_before_the_wait(which: int, arch: str) -> None:
     made = generate(strips(which), arch)
     code = disassemble(compile_cubin(made.text, arch).data)
@@ -50,8 +48,10 @@ def test_no_access_is_moved_before_the_wait(which: int, arch: str) -> None:
 
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(
-    ("name", "aligned"), list(zip(PROGRAMS, cycle((True, False)), strict=False))
-)
+    ("name", "aligned"),
+    [("copy", False), ("copy_half_eight", True), ("shared_tile", True), ("two_kernels", False),
+     ("symbolic_batch", True), ("warp_sum", False)],
+)  # fmt: skip
 def test_memory_of_programs_of_one_array_or_several_is_read_after_the_wait(
     name: str, aligned: bool
 ) -> None:
@@ -87,12 +87,16 @@ def test_only_code_that_waits_is_launched_before_its_turn(
     assert (WAIT in disassemble(cubin)) is waits
 
 
-def source(template: str, constants: tuple[str, ...], m: int = 64) -> str:
-    """A product of matrices of which some are constants, by the first tile whose threads all copy:
-    a producer has loads of its own."""
+def source(template: str, constants: tuple[str, ...], m: int = 64, producer: bool = False) -> str:
+    """A product of matrices of which some are constants, by the first tile, of no cluster, whose
+    threads all copy, or for which a ``producer`` does."""
     p = Gemm(m=m, n=1000, k=768, dtype="float16", transpose_b=True, constants=constants)
     target, found = Target.parse("cuda -arch=sm_90a"), TEMPLATES[template]
-    tile = next(t for t in found.candidates(p, target) if not getattr(t, "staged", 0))
+    tile = next(
+        t for t in found.candidates(p, target)
+        if bool(getattr(t, "staged", 0)) == producer and getattr(t, "boxes_to", 1) == 1
+        and getattr(t, "filters_to", 1) == 1
+    )  # fmt: skip
     made: str = Scheduled(found).kernel(p, tile, target).source
     return made
 
@@ -128,6 +132,18 @@ def test_boxes_of_constants_alone_are_loaded_before_the_wait(
     assert ("&b_map," in after) is not all_of_it
     assert ("fetch_ahead(b" in before) is not all_of_it
     assert "&a_map," in after
+
+
+@pytest.mark.needs_nvrtc
+def test_a_producer_asks_for_boxes_of_constants_before_the_wait() -> None:
+    text = source("gpu.box_products", ("b",), 4096, producer=True)
+    consumer, producer = text.split("tma.consume();")[1].split("tma.produce();")
+    before, _, after = producer.partition("if (!follow_previous_kernel())")
+    assert "&b_map," in before
+    assert "&a_map," not in before
+    assert "&a_map," in after
+    assert "tma.commit()" not in before
+    assert "tma.commit()" not in consumer.partition("if (!follow_previous_kernel())")[0]
 
 
 @pytest.mark.needs_nvrtc

@@ -27,7 +27,7 @@ from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
 from tilewright.graph.rewrite import Rule, rewrite
 from tilewright.target import Target
 
-pytestmark = pytest.mark.needs_onnx
+pytestmark = [pytest.mark.needs_onnx, pytest.mark.usefixtures("plain_code")]
 
 
 def run(graph: Graph, **inputs):

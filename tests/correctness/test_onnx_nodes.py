@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.support import onnx_nodes
 
-pytestmark = pytest.mark.needs_onnx
+pytestmark = [pytest.mark.needs_onnx, pytest.mark.usefixtures("plain_code")]
 
 
 def test_nearly_all_cases_of_the_list_are_those_of_onnx():

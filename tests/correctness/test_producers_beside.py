@@ -6,15 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.correctness.test_mbarriers import steps
-from tests.correctness.test_producers import Block
+from tests.correctness.test_producers import Block, plan_of
 
 from tilewright import te
 from tilewright.codegen.cuda import generate
 from tilewright.codegen.mbarriers import slots
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import Module
-from tilewright.ir.stmt import Sync
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.sim.program import simulate
 from tilewright.schedule import Schedule
@@ -102,10 +100,8 @@ def test_mbarriers_are_enough_where_a_producer_comes_to_no_barrier_of_the_block(
         s[t].tensorize(t.op.axis[0], tma_load((N, N), "float16", 0))
         _threads(s[u], *u.op.axis)
     (func,) = lower(s, [a, *more, b], HOPPER).funcs
-    found = steps(func.body)
-    plan = [x for x in found if (x.scope == "shared" if isinstance(x, Sync) else x.queue == "tma")]
     for seed in range(100):
-        Block(plan, slots(func, "tma"), seed).run()
+        Block(plan_of(func), {"tma": slots(func, "tma")}, seed).run()
 
 
 def test_a_wait_for_what_is_stored_from_shared_memory_is_behind_a_barrier_of_the_block() -> None:

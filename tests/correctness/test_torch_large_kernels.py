@@ -9,7 +9,10 @@ import pytest
 from tests.support.torch_checks import close, error
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels", "one_thread")]
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.usefixtures("only_kernels", "one_thread", "plain_code"),
+]
 
 from tests.support.large_kernels import CHANNELS, NETWORKS, Block  # noqa: E402
 

@@ -13,7 +13,7 @@ from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.pipeline import optimized
 from tilewright.topi.pieces.rows import rows_of
 
-pytestmark = pytest.mark.needs_onnx
+pytestmark = [pytest.mark.needs_onnx, pytest.mark.usefixtures("plain_code")]
 
 #: By network: its kernels, the convolutions and products among them, and operators at import.
 COUNTS = {

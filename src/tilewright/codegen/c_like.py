@@ -124,13 +124,11 @@ class CLikePrinter(InstructionPrinter):
                 count, known = slots(func, queue), self.maps if queue == used[0] else ()
                 for line in d.begin_loads(queue, name, count, arriving, whole, known, cluster):
                     self.line(line)
-            # What lies in the block's memory does not wait for other kernels.
-            func = self._early(func) if cluster == 1 and not divided else func
-            self._begin(func)
+        # What lies in the block's memory does not wait for other kernels.
         if divided:
-            self._divided(func, math.prod(divided))
+            self._divided(func, math.prod(divided), cluster)
         else:
-            self.stmt(func.body)
+            self.stmt((self._follow(func, cluster) if self.maps else func).body)
         for line in d.end_loads() if cluster > 1 else ():
             self.line(line)
         self.indent = 0
@@ -139,8 +137,15 @@ class CLikePrinter(InstructionPrinter):
         asked = shared + (d.shared_asked(launch) - space.total if maps else 0)
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
 
+    def _follow(self, func: Func, cluster: int) -> Func:
+        """Add the loads that need not wait for other kernels, and the wait; the function without
+        them."""
+        if cluster == 1:
+            func = self._early(func)
+        self._begin(func)
+        return func
+
     def _early(self, func: Func) -> Func:
-        """Add the loads that need not wait for other kernels; the function without them."""
         early = early_loads(func)
         if not early.found:
             return func
@@ -157,7 +162,7 @@ class CLikePrinter(InstructionPrinter):
         left = (k for k in func.constants if func.params[k] in early.left)
         return replace(func, body=early.body, constants=tuple(left))
 
-    def _divided(self, func: Func, threads: int) -> None:
+    def _divided(self, func: Func, threads: int, cluster: int) -> None:
         """The body, where some warps are not those of the program: the producer's part of it, if
         there are boxes to copy, and that of the first ``threads``."""
         d = self.dialect
@@ -168,14 +173,15 @@ class CLikePrinter(InstructionPrinter):
                 return
             self.line(f"if ({d.is_consumer(threads)}) {{")
             self.indent += 1
-            self.line(d.divide_loads(producer=False))
+            self._divide(func, producer=False)
             self.names.push()
+            self._begin(func)
             self.stmt(consumed(func))
             self.names.pop()
             self.indent -= 1
         self.line("} else {")
         self.indent += 1
-        self.line(d.divide_loads(producer=True))
+        self._divide(func, producer=True)
         self.names.push()
         for axis in func.launch:
             if axis.tag.startswith("threadIdx"):
@@ -183,10 +189,14 @@ class CLikePrinter(InstructionPrinter):
                 index = lane_of(axis.tag)
                 self.line(f"{d.variable(axis.var.dtype, name)} = {index};")
                 self.variables[axis.var] = code(name)
-        self.stmt(produced(func))
+        self.stmt(produced(self._follow(func, cluster)))
         self.names.pop()
         self.indent -= 1
         self.line("}")
+
+    def _divide(self, func: Func, producer: bool) -> None:
+        for queue in queues(func):
+            self.line(self.dialect.divide_loads(queue, producer))
 
     def _begin(self, func: Func) -> None:
         known: dict[str, int] = {}

@@ -447,8 +447,8 @@ class Dialect:
         """What a kernel does last where blocks of a cluster shared boxes."""
         raise NotImplementedError
 
-    def divide_loads(self, producer: bool) -> str:
-        """The first statement of the part of a ``producer``, or of the others."""
+    def divide_loads(self, queue: str, producer: bool) -> str:
+        """A first statement of the part of a ``producer``, or of the others, for each queue."""
         raise NotImplementedError
 
     def is_consumer(self, threads: int) -> str:

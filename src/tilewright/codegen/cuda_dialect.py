@@ -283,8 +283,8 @@ class CudaDialect(CudaVectors):
     def end_loads(self) -> Iterable[str]:
         return (f"{TILES}.meet();",)
 
-    def divide_loads(self, producer: bool) -> str:
-        return f"{TILES}.{'produce' if producer else 'consume'}();"
+    def divide_loads(self, queue: str, producer: bool) -> str:
+        return f"{queue}.{'produce' if producer else 'consume'}();"
 
     def is_consumer(self, threads: int) -> str:
         return f"__shfl_sync(0xffffffffu, (int)threadIdx.x, 0) < {threads}"

@@ -31,6 +31,7 @@ class Pragma(StrEnum):
     TRIM = "trim"  # False: keep the loop where its guard does not hold
     PARTITION = "partition"  # False: keep interior and boundary in one loop; True: divide it
     STREAM_STORES = "stream_stores"  # store past the caches
+    DESCENDING = "descending"  # let what is bound to it begin with the last iteration
     IMPORT_LLVM = "import_llvm"  # LLVM IR whose functions the program may call
 
 

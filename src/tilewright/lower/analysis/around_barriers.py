@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load
+from tilewright.ir.expr import Expr, IntImm, Load
 from tilewright.ir.stmt import Allocate, For, If, Let, Remark, Seq, Stmt, Store, Sync
 from tilewright.ir.visit import children, distinct, statements
 
@@ -50,15 +50,20 @@ class _Side:
             case For(_, low, extent, _, body):
                 met |= _loads(low) | _loads(extent)
                 while True:
-                    again = met | self.through(body, met)
-                    if again == met:
-                        return met
-                    met = again
+                    once = self.through(body, met)
+                    if once <= met:
+                        return once if _runs(extent) else met
+                    met |= once
             case Let(_, value, body):
                 return self.through(body, met | _loads(value)) | _loads(value)
             case Allocate(_, body) | Remark(body=body):
                 return self.through(body, met)
         return met | _accesses(s)
+
+
+def _runs(extent: Expr) -> bool:
+    """Whether a loop has an iteration, whatever comes."""
+    return isinstance(extent, IntImm) and extent.value > 0
 
 
 def _accesses(s: Stmt) -> Accesses:

@@ -7,9 +7,11 @@ import math
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
+from tilewright.topi.nn.box_phases import all_phases
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -67,6 +69,13 @@ def blocks_of(
         block, box = out.split(out.fuse(*loops), factor=tile.boxes)
         out.reorder(block, *ranks, box)
         block = out.fuse(*outer, block, *ranks)
+    elif phases and isinstance(tile, BoxProductTile) and tile.staged:
+        # Where an SM has one block, those that take longest come first: of phases with most taps.
+        out.reorder(*phases, whole, part, *own)
+        block = box = out.fuse(*phases, whole, part)
+        seen = [[n for _, n in cut.seen] for cut in all_phases(d.problem)]
+        first, last = (math.prod(n[k] for n in seen) for k in (0, -1))
+        out.pragma(block, "descending", first < last)
     else:
         out.reorder(whole, *phases, part, *ranks, *own)
         block = box = out.fuse(whole, *phases, part, *ranks)

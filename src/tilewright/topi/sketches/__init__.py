@@ -8,6 +8,8 @@ from tilewright.topi.cpu.byte_tiles import byte_tiles
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.flat_tiles import flat_price, flat_tiles, suits
+from tilewright.topi.cpu.group_tiles import group_price, group_tiles, suits_words
+from tilewright.topi.cpu.group_tiles import suits as is_groups
 from tilewright.topi.cpu.matrix_tiles import band_price, band_tiles
 from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
@@ -41,6 +43,7 @@ from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
 from tilewright.topi.sketches.column_sums import ColumnSumTile, schedule_column_sums
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, schedule_item_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
+from tilewright.topi.sketches.group_windows import GroupTile, schedule_groups
 from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
 from tilewright.topi.sketches.matrix_tiles import BandTile, schedule_matrix_tiles
@@ -94,11 +97,16 @@ SKETCHES = (
              features=("avx512f", "amx-tile", "amx-bf16", "amx-int8"), matrices=True,
              form="matrix tiles", operators=(), types=("float", "int"),
              price=band_price),
+    Template("cpu.group_words", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
+             where=suits_words, features=("avx512f", "avx512vnni"), form="group words",
+             operators=(), types=("int",)),
     Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_tiles,
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
              types=("int",)),
     Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
              where=suits, form=form, operators=(), types=("float", "int"), price=flat_price),
+    Template("cpu.groups", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
+             where=is_groups, form="groups", operators=(), price=group_price),
     Template("cpu.winograd", WinogradTile, schedule_winograd, ("forward",), None, False,
              winograd_tiles, where=is_winograd, form=winograd_form, operators=(),
              price=winograd_price),

@@ -17,9 +17,10 @@ from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
-from tilewright.topi.pieces.box_products import copy, innermost, load
+from tilewright.topi.pieces.box_products import innermost, load
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.pieces.gradient_blocks import axes_of, blocks_of, in_cluster
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 

@@ -12,8 +12,9 @@ from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_windows import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_parts import add_parts, in_parts
-from tilewright.topi.pieces.box_products import bring, by_groups, copy
+from tilewright.topi.pieces.box_products import bring, by_groups
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.step_sums import add_steps, are_apart
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
