@@ -18,7 +18,8 @@ _NONE: Accesses = frozenset()
 
 def around_barriers(body: Stmt, open: Container[Stmt] = ()) -> tuple[_Found, _Found]:
     """The accesses before, and behind, every barrier of the block, whichever way the program takes;
-    those on the other side of a barrier that is ``open`` count, too."""
+    those on the other side of a barrier that is ``open`` count, too, but of the copies that it
+    frees, which it keeps apart itself."""
     sides = _Side(open, forward=True), _Side(open, forward=False)
     for side in sides:
         side.through(body, _NONE)
@@ -37,7 +38,8 @@ class _Side:
         match s:
             case Sync("shared"):
                 self.found[s] = self.found.get(s, _NONE) | met
-                return met if s in self.open else _NONE
+                left = (x for x in met if x[0] not in s.frees)
+                return frozenset(left) if s in self.open else _NONE
             case Seq(stmts):
                 for x in stmts if self.forward else reversed(stmts):
                     met = self.through(x, met)

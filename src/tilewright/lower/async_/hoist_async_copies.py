@@ -25,8 +25,9 @@ for j in range(4):
 for j in range(4):
     C[j] = S[j] * R[j]
 
-Only what has nothing to do with shared memory is overtaken: with more tiles alive at once a kernel
-might need more of it. Late loads overtake waits for others, too: those are counted apart. It stands
+Of what fills shared memory only that is overtaken which is used behind the copies, too, as filters
+are that a block keeps: with more tiles alive at once a kernel might need more memory. Late loads
+overtake waits for others, too: those are counted apart. It stands
 before memory is planned and barriers are inserted.
 """
 
@@ -80,7 +81,7 @@ def _after(first: Stmt, then: Stmt) -> Stmt:
     """``first`` and ``then``, or what ``then`` begins with, where it can be, before ``first``."""
     first = _early(first)
     memory, lead, rest = _leading(then)
-    if not lead or not _overtaken(first, lead, memory):
+    if not lead or not _overtaken(first, lead, memory, rest):
         return seq(first, then)
     made = seq(*lead, first, rest)
     for buffer in reversed(memory):
@@ -120,8 +121,9 @@ def _issues(s: Stmt) -> bool:
     return False
 
 
-def _overtaken(first: Stmt, lead: list[Stmt], memory: list[Buffer]) -> bool:
-    """Whether ``lead``, which fills ``memory`` that begins there, may stand before ``first``."""
+def _overtaken(first: Stmt, lead: list[Stmt], memory: list[Buffer], rest: Stmt) -> bool:
+    """Whether ``lead``, which fills ``memory`` that begins there and which ``rest`` follows, may
+    stand before ``first``."""
     filled = {s.buffer for x in lead for s in stores(x)}
     issued = {s.instruction.queue for x in lead for s in statements(x) if isinstance(s, Instr)}
     late = issued == {LATE_TILES} and filled <= set(memory)
@@ -134,7 +136,10 @@ def _overtaken(first: Stmt, lead: list[Stmt], memory: list[Buffer]) -> bool:
     written = {s.buffer for s in stores(first)}
     touched = written | {load.buffer for load in loads(first)} | set(allocated(first))
     read = {load.buffer for s in lead for load in loads(s)}
-    return not waits and not written & read and all(b.scope != "shared" for b in touched)
+    if waits or written & read or filled & touched:
+        return False
+    shared = {b for b in touched if b.scope == "shared"}
+    return not shared or shared <= {load.buffer for load in loads(rest)}
 
 
 def _waits_for_others(s: Sync | Queue) -> bool:

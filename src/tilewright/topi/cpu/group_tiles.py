@@ -20,8 +20,9 @@ _SHAPES = ((1, 8), (2, 4), (1, 7), (1, 10), (1, 14), (1, 6), (1, 4), (2, 7), (1,
 #: What changing places of a vector's lanes costs, in vectors of products; beginning a row of taps;
 #: each of the registers that a tile lacks of these; writing a vector of results, and one of bytes.
 _PLACED, _TURN, _LACKED, _REGISTERS, _RESULT, _BYTES = 0.5, 6.0, 10.0, 26, 4.0, 10.0
-#: What a vector costs that is read of the image, and that is stored; a task.
-_READ, _STORED, _TASK = 4.0, 3.0, 500.0
+#: What a vector costs that is read of the image, more where a pixel's are not neighbours of others
+#: that are read, and that is stored; a task.
+_READ, _ALONE, _STORED, _TASK = 3.0, 3.0, 3.0, 500.0
 #: Words that are stored for each of the results of a channel of a group, at most.
 _FEW = 4
 #: Bytes that a task keeps in the second-level cache, and how much longer it takes otherwise.
@@ -80,7 +81,7 @@ def group_price(p: Convolution, t: GroupTile, target: Target) -> float:
     pixels = math.prod((r - 1) * d.stride + d.window for r, d in zip(rows, outer, strict=False))
     pixels *= (taps.results - 1) * taps.stride + taps.window
     parts = own if words else max(1, own // QUARTER)
-    copied = pixels * (_READ + parts * _STORED) * each
+    copied = pixels * (_READ + _ALONE / t.vectors + parts * _STORED) * each
     task = t.vectors * (tiles * tile + copied) + _TASK
     if 4 * LANES * pixels * parts * t.vectors > _KEPT:
         task *= _FARTHER

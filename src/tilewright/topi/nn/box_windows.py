@@ -44,7 +44,18 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
-from tilewright.topi.nn.box_factors import BESIDE, WHOLE, Added, Taps, Windows, reach, up, window_of
+from tilewright.topi.nn.box_factors import (
+    BESIDE,
+    WHOLE,
+    Added,
+    Taps,
+    Windows,
+    in_eights,
+    of_eights,
+    reach,
+    up,
+    window_of,
+)  # fmt: skip
 from tilewright.topi.nn.box_phases import Phases, all_phases, is_phased, parted, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
@@ -71,7 +82,8 @@ class BoxSums:
     ``windows``, results are images of a pixel each. ``seen`` is what results see through each tap,
     where that is a stage. Where ``beside`` pixels of a row of blocks lie side by side in ``left``,
     the number among them is a further axis of ``total``, behind the place. ``halves`` is the
-    number of channels of halves that are multiplied in a step; 0 where there are none.
+    number of channels of halves that are multiplied in a step; 0 where there are none. Of groups
+    that are joined, sums are over channels that are in the same ``eights`` as the result's alone.
     """
 
     total: Tensor
@@ -86,6 +98,7 @@ class BoxSums:
     seen: Tensor | None = None
     beside: int = 1
     halves: int = 0
+    eights: bool = False
 
 
 @dataclass(frozen=True)
@@ -280,7 +293,10 @@ def _declare(
     b = boxed(p, first, second, first.shape[0])
     if is_phased(p):
         return _phases(p, inputs, b, whole, staged=staged)
-    sums = sums_of(b.problem, b.first, b.second, first.shape[0], whole, staged, beside=beside)
+    eights = staged and in_eights(p)
+    sums = sums_of(
+        b.problem, b.first, b.second, first.shape[0], whole, staged, beside=beside, eights=eights
+    )
     total, gone = sums.total, [0] * (len(p.image) - p.rank)
     if p.pass_ == "wgrad":
         result = total
@@ -342,18 +358,18 @@ def declared_with_epilogue(
 
 def sums_of(
     p: Convolution, first: Any, second: Any, batch: Any, whole: bool = False, staged: bool = False,
-    each: bool = False, beside: int = 1,
+    each: bool = False, beside: int = 1, eights: bool = False,
 ) -> BoxSums:  # fmt: skip
     """The sums of a problem of ``batch`` images; operands are anything that is read by the indices
     of the problem's, behind that of the image where there is a filter for ``each``."""
     if p.pass_ == "wgrad":
         return _filter(p, first, second, batch, whole)
-    return _images(p, first, second, batch, whole, staged=staged, each=each, beside=beside)
+    return _images(p, first, second, batch, whole, False, staged, each, beside, eights)
 
 
 def _images(
     p: Convolution, image: Any, filter: Any, batch: Any, whole: bool, pixels: bool = False,
-    staged: bool = False, each: bool = False, beside: int = 1,
+    staged: bool = False, each: bool = False, beside: int = 1, eights: bool = False,
 ) -> BoxSums:  # fmt: skip
     w = Convolved(p)
     turned = p.pass_ == "dgrad"
@@ -391,12 +407,14 @@ def _images(
         *result, f = at
         value = seen(f, result, taps, left_c).astype(p.accumulate)
         other = right(f, taps, right_c, *result[: int(each)]).astype(p.accumulate)
-        return te.sum(value * other, axis=[*taps, rc])
+        where = te.all(*of_eights(rc, f, deep, eights)) if eights else None
+        return te.sum(value * other, axis=[*taps, rc], where=where)
 
     total = te.compute((*results, wide), element, name="Sums")
     return BoxSums(
         total, seen.tensor, right.tensor, turned, sliced(p), whole, windows=pixels,
         blocks=(p.block, block), seen=seen.staged, beside=beside, halves=_halves(p, filled),
+        eights=eights,
     )  # fmt: skip
 
 
@@ -487,12 +505,16 @@ def _phases(
     right = Taps(tap, wide, filled, taps, p.dtype, turned=turned, whole=whole, number=number)
     axes, place = _taps_of_phases(cut, whole)
     rc, left_c, right_c = _channels(p, filled)
+    eights = staged and in_eights(p)
 
     def element(*index: Any) -> Any:
         *result, phase, f = index
         at, inside = place(phase)
         value = seen(f, result, at, left_c).astype(p.accumulate)
         other = right(f, at, right_c, phase).astype(p.accumulate)
+        if staged:  # where all phases are together, each has taps of its own
+            found = [*tap_of_phase(p, phase, at)[1], *of_eights(rc, f, deep, eights)]
+            inside = te.all(*found)
         return te.sum(value * other, axis=[*axes, rc], where=inside)
 
     total = te.compute((*results, number, wide), element, name="Sums")
@@ -517,7 +539,7 @@ def _phases(
     )  # fmt: skip
     sums = BoxSums(
         total, seen.tensor, right.tensor, turned=turned, slices=sliced(q), whole=whole,
-        windows=pixels, seen=seen.staged, halves=_halves(p, filled),
+        windows=pixels, seen=seen.staged, halves=_halves(p, filled), eights=eights,
     )  # fmt: skip
     return BoxDeclaration(
         p, inputs, output, total, None, None, sums, (), b.copies, phased,

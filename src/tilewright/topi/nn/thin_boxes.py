@@ -78,10 +78,11 @@ def _sums(p: Conv, rows: Any, filter: Any, batch: Any) -> BoxSums:
     sizes = [up(e, WHOLE) for e in (batch, high, wide)]
     left = te.compute(reach(p, sizes), element, name="Seen")
 
-    def window(n: Any, y: Any, x: Any, r: Any, t: Any, j: Any) -> Any:
-        return left[n, y * down + r * p.dilation[0], x * apart + j]
+    def window(n: Any, y: Any, x: Any, t: Any, j: Any) -> Any:
+        return left[n, y, x * apart + j]
 
-    seen = te.compute((*sizes, p.kernel_h, 1, deep), window, name="Windows")
+    batches, rows, _ = (int(e) for e in left.shape)
+    seen = te.compute((batches, rows, sizes[-1], 1, deep), window, name="Windows")
 
     def tap(f: Any, j: Any, at: Sequence[Any]) -> Any:
         t, c = j // each, j % each
@@ -94,7 +95,7 @@ def _sums(p: Conv, rows: Any, filter: Any, batch: Any) -> BoxSums:
     r, t, k = axes = [te.reduce_axis((0, e), name) for name, e in extents]
 
     def total(n: Any, y: Any, x: Any, f: Any) -> Any:
-        value = seen[n, y, x, r, t, k].astype(p.accumulate)
+        value = seen[n, y * down + r * p.dilation[0], x, t, k].astype(p.accumulate)
         return te.sum(value * right(f, (r, t), k).astype(p.accumulate), axis=axes)
 
     sums = te.compute((batch, high, wide, p.out_channels), total, name="Sums")

@@ -44,3 +44,9 @@ class BlockTile(Protocol):
 
     @property
     def filters_to(self) -> int: ...
+
+    @property
+    def staged(self) -> int: ...
+
+    @property
+    def stores(self) -> int: ...

@@ -16,7 +16,7 @@ from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_blocks import blocks_of, wide_of
 from tilewright.topi.pieces.box_products import over_threads
-from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
+from tilewright.topi.pieces.box_tiles import ROWS
 
 
 def store(
@@ -32,10 +32,10 @@ def store(
     *own, c = [*flat, *channels] if images.last else [channels[0], *flat, *channels[1:]]
     chunk = min(widths(d.output.dtype).chunk, tile.channels)
     lanes = math.gcd(images.block or wide_of(d), chunk) if images.last or images.block else 1
-    if isinstance(tile, BoxProductTile) and tile.stores:
+    if tile.stores:
         return block, box, _by_boxes(out, tile, own, c, str(d.output.dtype))
     c, lane = out.split(c, factor=lanes)
-    if isinstance(tile, BoxProductTile) and tile.staged:
+    if tile.staged:
         out.vectorize(lane)
         return block, box, _by_warps(out, tile, own, c, lane, lanes)
     out.unroll(over_threads(out, out.fuse(*own, c), tile))
@@ -69,16 +69,19 @@ def store_directly(
 
 
 def _by_warps(
-    out: Stage, tile: BoxProductTile, pixel: list[IterVar], c: IterVar, lane: IterVar, lanes: int
+    out: Stage, tile: BlockTile, pixel: list[IterVar], c: IterVar, lane: IterVar, lanes: int
 ) -> tuple[IterVar, IterVar]:
     """Let each warp store what it has in its fragments, a part of it at a time; returns the loops
     over groups and over parts."""
     q = out.fuse(*pixel)
     if tile.turned:
-        at, rest = c, q
+        group, at = out.split(c, nparts=tile.groups)
+        rest = q
     else:
-        at, rest = q, c
-    group, at = out.split(at, nparts=tile.groups)
+        group, at = out.split(q, nparts=tile.groups * tile.own_channels // tile.channels)
+        beside, rest = out.split(c, factor=tile.own_channels // lanes)
+        out.reorder(group, beside, at, rest, lane)
+        group = out.fuse(group, beside)
     warp, at = out.split(at, nparts=tile.lanes // WARP)
     part, rest = out.split(rest, factor=tile.staged // (1 if tile.turned else lanes))
     q, c = (rest, at) if tile.turned else (at, rest)
@@ -92,7 +95,7 @@ def _by_warps(
 
 
 def _by_boxes(
-    out: Stage, tile: BoxProductTile, pixel: list[IterVar], c: IterVar, kind: str
+    out: Stage, tile: BlockTile, pixel: list[IterVar], c: IterVar, kind: str
 ) -> tuple[IterVar, IterVar]:
     """Let TMA store what each group of threads has, in boxes of :data:`ROW` channels."""
     group, q = out.split(out.fuse(*pixel), nparts=tile.groups)

@@ -41,7 +41,7 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
-        bring_added(s[t], tile, box, out, 3 if tile.staged else 1, bool(tile.staged))
+        bring_added(s[t], tile, box, out, 1 + bool(tile.staged), bool(tile.staged))
 
     sums = s[d.sum]
     sums.set_scope("fragment")

@@ -100,7 +100,10 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     for tensor, box in zip(boxes, d.boxes_of(tile.channels, tile.rows), strict=True):
         stage = s[tensor]
         rows = tensor is boxes[-1] and d.seen is not None  # of few channels, as they lie
-        load(stage, sums, at, -len(box), box, tile.stages, apart=False, swizzled=not rows)
+        load(
+            stage, sums, at, -len(box), box, tile.stages, apart=False, swizzled=not rows,
+            producer=bool(tile.producer),
+        )  # fmt: skip
     return s
 
 

@@ -45,7 +45,7 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
-        bring_added(s[t], tile, box, out, 3 if tile.staged else tile.stages, bool(tile.staged))
+        bring_added(s[t], tile, box, out, 2 if tile.staged else tile.stages, bool(tile.staged))
 
     sums, step = s[d.sum], step_of(d)
     sums.set_scope("fragment")
