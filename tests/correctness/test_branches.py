@@ -148,3 +148,17 @@ def test_a_recording_has_the_waits_of_its_branches(reads):
     assert [k for k, _ in seen] == list(range(len(reads)))
     assert all(done >= set(reads[k]) for k, done in seen)
     assert has[state.stream.handle] == set(range(len(reads)))
+
+
+@pytest.mark.needs_onnx
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("name", ["resnet", "inception"])
+def test_recorded_branches_compute_what_kernels_in_order_do(name):
+    data = NETWORKS[name]().model()
+    recorded, launched = (
+        tilewright.load(data, target="cuda", capture=capture) for capture in (True, False)
+    )
+    rng = np.random.default_rng(0)
+    for _ in range(6):
+        x = rng.standard_normal((2, 3, 32, 32)).astype("float32")
+        assert np.array_equal(recorded(x), launched(x))
