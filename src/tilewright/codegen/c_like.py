@@ -31,7 +31,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import Steps, distinct, indexes, run, statements, stores, uses, walk
-from tilewright.lower.analysis.clusters import cluster_of
+from tilewright.lower.analysis.clusters import blocks_of_cluster, cluster_of
 from tilewright.lower.analysis.steps import steps
 from tilewright.lower.async_.split_barriers import block_threads
 from tilewright.lower.context import bind_extents
@@ -98,8 +98,9 @@ class CLikePrinter(InstructionPrinter):
         # Products of warpgroups take as many registers as their schedule meant them to.
         grid = grid_size(func) if max(groups, default=1) <= self.warp_size else None
         cluster = cluster_of(func.body) if self.maps else 1
+        together = max(cluster, blocks_of_cluster(func))
         divided = block if func.producer and d.kind == "cuda" else None
-        launch = Launch(block_of(divided) if divided else block, grid, space.total, cluster)
+        launch = Launch(block_of(divided) if divided else block, grid, space.total, together)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         if not self.maps:
@@ -256,7 +257,7 @@ class CLikePrinter(InstructionPrinter):
     def _is_shared(self, buffer: Buffer) -> bool:
         if not self.dialect.is_gpu:
             return False
-        return buffer.scope in ("shared", "warp")
+        return buffer.scope in ("cluster", "shared", "warp")
 
     def _allocate(self, s: S.Allocate) -> Steps:
         if not self._is_shared(s.buffer):

@@ -219,7 +219,8 @@ class Committed(Remark):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sync(Stmt):
-    """A barrier among the threads that share ``scope``: "shared" (a block) or "warp".
+    """A barrier among the threads that share ``scope``: "cluster" (of blocks), "shared" (a block)
+    or "warp".
 
     ``frees`` are copies of a pipeline's buffers that are filled behind it: nothing that goes on
     there uses them. A ``split`` one keeps nothing else apart: threads arrive, and only who fills

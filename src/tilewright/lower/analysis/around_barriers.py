@@ -36,7 +36,7 @@ class _Side:
 
     def through(self, s: Stmt, met: Accesses) -> Accesses:
         match s:
-            case Sync("shared"):
+            case Sync("shared" | "cluster"):
                 self.found[s] = self.found.get(s, _NONE) | met
                 left = (x for x in met if x[0] not in s.frees)
                 return frozenset(left) if s in self.open else _NONE

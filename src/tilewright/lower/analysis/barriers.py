@@ -42,7 +42,7 @@ class Barriers:
     def __init__(
         self,
         kernel: Kernel,
-        scopes: tuple[str, ...] = ("shared",),
+        scopes: tuple[str, ...] = ("cluster", "shared"),
         before: frozenset[Node] = frozenset(),
         freed: Buffer | None = None,
         cluster: bool = False,

@@ -17,10 +17,21 @@ from tilewright.lower.analysis.domain import ends
 
 #: Who runs two conflicting accesses: threads of a block, of a warp, or of different warps; those
 #: along x that share memory of scope "warp"; blocks of a grid, or of a cluster, with any of their
-#: threads; iterations of a PARALLEL loop; a thread and the producer that copies boxes in place of
-#: one, maybe the same; any two threads of a block, or one and the same; a thread itself.
+#: threads; threads of all blocks of a cluster that share memory of scope "cluster"; iterations of
+#: a PARALLEL loop; a thread and the producer that copies boxes in place of one, maybe the same; any
+#: two threads of a block, or one and the same; a thread itself.
 Runners: TypeAlias = Literal[
-    "threads", "warp", "warps", "row", "blocks", "cluster", "iterations", "producer", "any", "self"
+    "threads",
+    "warp",
+    "warps",
+    "row",
+    "blocks",
+    "cluster",
+    "members",
+    "iterations",
+    "producer",
+    "any",
+    "self",
 ]
 
 
@@ -28,6 +39,8 @@ def fresh(kernel: Kernel, runners: Runners) -> tuple[LaunchAxis, ...]:
     """The axes along which two runners may differ."""
     if runners in ("iterations", "self"):
         return ()
+    if runners == "members":
+        return kernel.members
     return kernel.launch if runners in ("blocks", "cluster") else kernel.threads
 
 
@@ -72,7 +85,7 @@ def differ(
     if runners == "cluster":
         _clusters(kernel, system, one, two)
         return
-    axes = kernel.blocks if runners == "blocks" else kernel.threads
+    axes = {"blocks": kernel.blocks, "members": kernel.members}.get(runners, kernel.threads)
     apart = [(minus(two.values[x.var], one.values[x.var]), x.extent) for x in axes]
     if runners == "row":
         for axis, (form, _) in zip(axes, apart, strict=True):

@@ -413,7 +413,7 @@ def _priced(
         shapes += [
             x for x in turned_shapes(p, of.extents, split) if whole or of_a_group(p)[1] % x[1] == 0
         ]
-    own, rates, in_pairs, slow = of.mean * of.parts, _rates(p), of.written, slower(p)
+    own, rates, in_pairs, slow = of.mean * of.parts, rates_of(p), of.written, slower(p)
     if several is None and slices == beside == 1 and last and not split:
         made = produced(
             problem, p, of, own, list(chain(*boxes.values())), every,
@@ -628,7 +628,8 @@ def time_of(
     return float(found) * (_SLICED if slices > 1 else 1)
 
 
-def _rates(p: Problem) -> Rates:
+def rates_of(p: Problem) -> Rates:
+    """What steps and blocks take of a problem's types."""
     return _BYTES if p.is_quantized else _WIDE if p.dtype == "float32" else _RESULTS
 
 

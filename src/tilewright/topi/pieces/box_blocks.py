@@ -18,12 +18,12 @@ from tilewright.topi.stages import image_axes
 
 def blocks_of(
     out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool, alike: bool,
-    together: bool = False,
+    together: bool = False, along: str = "blockIdx.x",
 ) -> tuple[IterVar, IterVar, list[list[IterVar]], list[IterVar]]:  # fmt: skip
     """The loops over blocks and over the boxes of each, which are one unless a block computes them
     ``one_by_one``, and of a box those over pixels and over channels. Boxes of a block have the same
     channels and phase where it has ``alike`` ones, and of all phases where these are
-    ``together``."""
+    ``together``. Blocks lie ``along`` an axis of the launch."""
     images = Images(d.problem.result_layout)
     if images.block:
         n, c, *space, within_block = out.op.axis
@@ -79,7 +79,7 @@ def blocks_of(
     else:
         out.reorder(whole, *phases, part, *ranks, *own)
         block = box = out.fuse(whole, *phases, part, *ranks)
-    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(block, te.thread_axis(along))
     return block, box, places, [c, *([within_block] if images.block else [])]
 
 

@@ -11,7 +11,7 @@ from tilewright.schedule import Stage
 from tilewright.target.instructions import tma_load
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.block_tiles import BlockTile, ThreadTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.thread_order import digits, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
@@ -106,7 +106,7 @@ def by_groups(
     return group
 
 
-def over_threads(stage: Stage, axis: IterVar, tile: BlockTile) -> IterVar:
+def over_threads(stage: Stage, axis: IterVar, tile: ThreadTile) -> IterVar:
     """Divide a loop among the threads of the groups of a tile; returns the loop that is left."""
     turn, thread = stage.split(axis, factor=tile.groups * tile.lanes)
     group, thread = stage.split(thread, factor=tile.lanes)
