@@ -8,7 +8,7 @@ from tilewright import te
 from tilewright.ir.expr import IntImm
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import terms_of
 from tilewright.topi.pieces.tiling import extent_of
 
