@@ -24,7 +24,7 @@ from tilewright.target.windows import Window, most_offset
 from tilewright.topi.gpu.box_lines import copying, crossing, slid_over
 from tilewright.topi.gpu.box_shapes import FEW_PARTS, GROUPS, boxes_of, turned_shapes
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy, sees_nothing
-from tilewright.topi.gpu.produced_boxes import in_turn, produced, slower
+from tilewright.topi.gpu.produced_boxes import in_turn, produced, produced_turned, slower
 from tilewright.topi.nn.box_copies import (
     ROW,
     Widths,
@@ -420,14 +420,15 @@ def _priced(
             functools.partial(_after, problem), _behind_one_another if alike else in_turn,
             direct,
         )  # fmt: skip
+        more = produced_turned(problem, p, of, own, shapes, functools.partial(_after, problem))
         alone = _LATE if problem.constants else 0.0
         found = {
             tile: before + cost + alone * (tile.boxes_to * tile.filters_to > 1)
-            for tile, cost in made
+            for tile, cost in (made if direct else chain(made, more))
         }
     apart_rows = max(slow) > 1
     # Where a block has several tiles, a producer makes them faster.
-    better = {(tile.box, tile.channels) for tile in found if of.phases == 1}
+    better = {(t.box, t.channels) for t in found if of.phases == 1 and not t.turned}
     for (rows, channels, box, turned), late in product(shapes, (False, True)):
         there, read = added_bytes(problem, rows, channels) if late else (0, 0)
         if late and (split or not there or read or channels > _MOST_ADDED or steps > _SOON):
@@ -456,7 +457,7 @@ def _priced(
         for stages in STAGES:
             memory = stages * a_step + BARRIERS + staged
             resident = resident_blocks(problem, *sides, memory)
-            if not resident:
+            if not resident or (turned and stages < _AHEAD):
                 continue
             uneven = (_UNEVEN if resident == 1 else _UNEVEN_BESIDE) if of.phases > 1 else 1
             time = functools.partial(
