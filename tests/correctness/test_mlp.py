@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tests.support.depthwise import TOLERANCE
 from tests.support.mlp import PROBLEMS, error
+from tests.support.tiles import built
 
-import tilewright
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import Mlp
@@ -31,16 +31,17 @@ def test_warpgroups_compute_it(p, dtype):
     assert error(p, chosen_kernel(p, sim)) < TOLERANCE[dtype]
 
 
+TILES = (MlpTile(1, 32, 2), MlpTile(2, 128, 2), MlpTile(3, 48, 3), MlpTile(1, 64, 4))
+
+
 @pytest.mark.parametrize(
-    "tile", [MlpTile(1, 32, 2), MlpTile(2, 128, 2), MlpTile(3, 48, 3), MlpTile(1, 64, 4)], ids=str
+    ("p", "tile"),
+    [(p, TILES[(k + j) % 4]) for k, p in enumerate(PROBLEMS[2:]) for j in (0, 1)],
+    ids=str,
 )
-@pytest.mark.parametrize("p", PROBLEMS[2:], ids=str)
 def test_hidden_elements_come_in_steps(p, tile):
     p = p.replace(dtype="float16")
-    template = TEMPLATES["gpu.mlp"]
-    declared = template.declare(p, tile)
-    kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
-    assert error(p, kernel) < TOLERANCE["float16"]
+    assert error(p, built("gpu.mlp", p, tile, "sim")) < TOLERANCE["float16"]
 
 
 @pytest.mark.needs_nvrtc
@@ -51,9 +52,8 @@ def test_its_sums_stay_in_registers(channels):
         epilogue="bias+scale_shift+residual", dtype="float16",
     )  # fmt: skip
     template = TEMPLATES["gpu.mlp"]
-    for tile in template.candidates(p, HOPPER)[:3]:
-        declared = template.declare(p, tile)
-        kernel = tilewright.build(template.schedule(declared, tile), declared.args, HOPPER)
+    for tile in template.candidates(p, HOPPER)[:2]:
+        kernel = built("gpu.mlp", p, tile, HOPPER)
         assert [used.spills for used in kernel.resources.values()] == [0]
         assert [used.stack for used in kernel.resources.values()] == [0]
 
