@@ -24,7 +24,7 @@ from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
 if TYPE_CHECKING:
-    from tilewright.topi.gpu.box_products import Sizes
+    from tilewright.topi.gpu.box_sizes import Sizes
 
 #: Channels of a part of the results, the most first; steps for which a block has memory.
 _PARTS, _STAGES = (128, 64, 32), (6, 5, 4, 3)
