@@ -88,8 +88,7 @@ ODD = [
 @pytest.mark.parametrize("p", ODD, ids=str)
 def test_odd_shapes_are_right_by_the_first_and_the_last_tile(p):
     tiles = FLAT.candidates(p, CPU)
-    some = {tiles[0], tiles[-1], tiles[len(tiles) // 2]}
-    for tile in some | {replace(tile, ahead=7) for tile in tiles[:1]}:
+    for tile in (tiles[0], replace(tiles[-1], ahead=7)):
         assert run(p, kernel(p, tile), exact=convolution) < TOLERANCE[p.dtype], tile
 
 

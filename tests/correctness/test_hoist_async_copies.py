@@ -56,6 +56,13 @@ def test_a_tile_overtakes_what_it_has_nothing_to_do_with(first, lead, may):
     assert overtakes(first, lead) is may
 
 
+def test_a_tile_overtakes_what_is_kept_in_shared_memory():
+    kept, use = loop(j, 4, store(T[j], F[j])), loop(j, 4, store(C[j], S[j] * T[j]))
+    program = func(Allocate(T, seq(kept, Allocate(S, seq(copied(), use)))))
+    text = str(hoist_async_copies(program).body)
+    assert text.index("early_tile") < text.index("F[j]")
+
+
 def test_copies_by_threads_stay():
     use = loop(j, 4, store(C[j], S[j] * R[j]))
     program = func(Allocate(R, seq(KEPT, Allocate(S, seq(copied(0, COPY), use)))))

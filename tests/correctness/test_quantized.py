@@ -72,7 +72,7 @@ DOTS = TEMPLATES["cpu.byte_dots"]
 def test_dot_products_of_bytes_are_exact_by_every_kind_of_tile(p):
     assert DOTS.fits(p, NATIVE)
     tiles = DOTS.candidates(p, NATIVE)
-    for tile in {tiles[0], tiles[-1], tiles[len(tiles) // 2], tiles[len(tiles) // 4]}:
+    for tile in {tiles[0], tiles[-1 if BYTES.index(p) % 2 else len(tiles) // 2]}:
         check(tilewright.build(*DOTS.scheduled(p, tile), "llvm"), p)
 
 

@@ -19,9 +19,9 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING, LINE, crossing
 from tilewright.topi.gpu.box_products import BARRIERS, best_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
-from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.tap_gradients import (
     FILTERS,
+    are_copied,
     box_of_rows,
     channels_of,
     filled,
@@ -72,7 +72,7 @@ def conv_of(p: Problem) -> Conv | None:
     )
     if not allowed or p.accumulate != "float32" or max(p.stride) > MOST_STEP or sees_nothing(p):
         return None
-    return None if p.out_channels % widths(p.dtype).chunk else taps_of(p)
+    return taps_of(p)
 
 
 def shared_taps(p: Problem) -> dict[TapGradientTile, float]:
@@ -118,7 +118,9 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
                 filters >= 2 * max(FILTERS, p.out_channels) or channels >= 2 * max(16, own)
             ):
                 continue
-            tile = TapGradientTile(filters, channels, wm, wn, r, t, stages, 1, above)
+            # Of fewer boxes at once, and of TF32, a producer makes tiles no faster.
+            produced = int(stages > 2 and p.dtype != "float32")
+            tile = TapGradientTile(filters, channels, wm, wn, r, t, stages, 1, above, produced)
             if not 4 <= tile.warps <= 12:
                 continue
             for each, time in _times(problem, p, tile):
@@ -196,10 +198,11 @@ def _times(
     steps, warps, taps = number // deep, tile.warps, rows * columns
     products = steps * taps * left * right * (3 if apart else 1)
     shared_rows: float = rows
-    if size == 4:  # what rows of taps share is loaded once; short rows conflict in banks
-        step = p.stride[0]
+    step = p.stride[0]
+    if not thin:  # what rows of taps share is loaded once
         loaded = sum(pixels[1] + len(range(k, rows, step)) - 1 for k in range(min(step, rows)))
         shared_rows = loaded / pixels[1] if pixels[1] > 1 else rows
+    if size == 4:  # short rows conflict in banks
         left *= 1 + (row[0] < _LINE)
         right *= 1 + (row[1] < _LINE and not thin)
     words = steps * (4 * left + shared_rows * columns * 2 * right)
@@ -213,8 +216,14 @@ def _times(
     boxes_of_all = math.prod(-(-e // n) for e, n in zip(extents, pixels, strict=True))
     tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels) * (kernel[0] // above)
     memory = problem.bytes / MEMORY
+    assert isinstance(problem, Conv)
+    copied = are_copied(problem)
+    image, grad = (p.batch * math.prod(space) for space in (p.image, p.out_image))
     if thin:  # rows are copied
-        memory += 2 * size * p.batch * p.height * p.width * filled(p) / MEMORY
+        memory += 2 * size * image * filled(p) / MEMORY
+    memory += (
+        2 * size * (copied[0] * image * p.channels + copied[1] * grad * p.out_channels) / MEMORY
+    )
     results = 4 * p.out_channels * own * math.prod(kernel)
     for splits in _parts(boxes_of_all, tiles, resident):
         each = -(-boxes_of_all // splits)
@@ -225,7 +234,7 @@ def _times(
         issue = (max(1.0, waves) if waves > _ROUNDS else math.ceil(waves)) * each * alone
         cache = _CACHED * blocks * each * brought / CACHE
         cost = float((issue**4 + cache**4 + memory**4) ** 0.25)
-        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * thin
+        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * (thin + sum(copied))
         if splits > 1 or p != problem:
             cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
         yield replace(tile, splits=splits), cost

@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from tilewright.target.devices import SCHEDULERS, WARP
@@ -18,8 +18,8 @@ from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.box_products import BARRIERS, Sizes, best_of, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
-from tilewright.topi.nn.box_factors import reach, up
-from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.nn.box_factors import in_eights, reach, up
+from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.tap_gradients import filled
 from tilewright.topi.nn.thin_boxes import depth, is_thin_forward
 from tilewright.topi.nn.thin_boxes import reach as thin_reach
@@ -27,22 +27,32 @@ from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
 from tilewright.topi.problem import Problem
 
-#: Cycles of a quarter of an SM for a product, and by how much its instructions count; of an SM for
-#: a load of pixels and for a word of taps; and how often bytes count of what it moves in one.
-_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = 7.6, 0.8, 2.0, 1.3, 128 / 0.4
-#: Microseconds until a block has its first box, for a vector of the filter that a thread copies
-#: before, and of a box by itself; the power by which what overlaps adds up.
-_BEGIN, _FILL, _BOX, _POWER = 0.8, 0.007, 0.15, 3.0
-#: How much longer it takes where an SM has few warps, of which none hides what another waits for.
-_ALONE = 2.95
-#: How many times as long slices of 32 channels, and those with phases, take as that.
-_LONGER = 1.3
+#: Cycles of a quarter of an SM for a product of 16 channels, and of 8; by how much instructions
+#: count; cycles of an SM for a load of pixels and for a word of taps; bytes that it moves in one.
+_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = (5.95, 4.0), 0.4, 1.5, 0.85, 71.4
+#: Microseconds until a block has its first box and after its last, for a vector of the filter that
+#: a thread copies before, and of a box by itself; the power by which what overlaps adds up.
+_BEGIN, _FILL, _BOX, _POWER = 3.26, 0.0026, 0.025, 7.0
+#: How much longer it takes where an SM has few warps, of which none hides what another waits for,
+#: without a producer and with one.
+_ALONE = (1.65, 0.15)
+#: How often memory counts, and the cache; microseconds more for each byte that is stored, not read,
+#: and for each that warps store in rows of less than 64 bytes.
+_MEMORY, _CACHE, _STORED, _SHORT = 0.98, 0.04, 0.055e-6, 0.13e-6
+#: Bytes of boxes that an SM brings in a microsecond where there is memory for two of them.
+_BROUGHT = 820_000
+#: Channels that fill 64 bytes.
+_LONG = 32
+#: How many times as long slices of 32 channels with phases take.
+_LONGER = 1.17
 #: Channels of a warp, and of a result that has few.
 _OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
 _OTHERS = 100
 #: How many times as long an element of a filter takes that is copied by itself as a vector.
 _SINGLE = 4
+#: Columns of results from which on each warp may store what it has, of its own.
+_NARROW = 8
 #: Channels of a tile of images of few.
 _MOST = 128
 #: Registers of taps that a compiler keeps at most.
@@ -81,14 +91,18 @@ def warp_form(problem: Problem, tile: WarpBoxTile) -> str:
 
 @dataclass(frozen=True)
 class _Work:
-    """What tiles of a problem are made for: images of results and extents in them, taps and phases
-    of results; slices of a row, channels of all results and of a tile, and what is summed of a tap;
-    how often loads of pixels conflict in banks; what a box of results sees, and how many bytes of
-    an element of that are brought; and what all boxes move, in bytes, and a copy, in microseconds.
-    """
+    """What tiles of a problem are made for: images of results and extents in them; taps, columns of
+    these, products of all phases of a result, and whether they are in eights; phases of results;
+    slices of a row, channels of all results and of a tile, and what is summed of a tap; how often
+    loads of pixels conflict in banks; what a box of results sees, and how many bytes of an element
+    of that are brought; microseconds of memory for all boxes, bytes of results, and microseconds of
+    a copy."""
 
     extents: tuple[int, ...]
     taps: int
+    columns: int
+    products: int
+    eights: bool
     phases: int
     slices: int
     wide: int
@@ -98,7 +112,8 @@ class _Work:
     conflicts: int
     reach: Callable[[tuple[int, ...]], tuple[int, ...]]
     brought: int
-    moved: float
+    memory: float
+    stored: int
     copying: float = 0
 
     @staticmethod
@@ -113,9 +128,12 @@ class _Work:
         channels = slices * made if slices > 1 else next(n for n in _OWN if n >= wide)
         deep = widths(p.dtype).filled(deep)
         conflicts = 2 if of.phases == 1 and p.stride[1] > 1 else 1
+        columns = all_phases(p)[-1].taps if is_phased(p) else p.kernel[-1]
         return _Work(
-            of.extents, of.taps, of.phases, slices, wide, channels, deep, made, conflicts,
-            functools.partial(reach, p), 2 * slices * deep, problem.bytes,
+            of.extents, of.taps, columns, math.prod(problem.kernel),
+            slices > 1 and in_eights(problem), of.phases, slices, wide, channels, deep, made,
+            conflicts, functools.partial(reach, p), 2 * slices * deep,
+            *_memory(problem, problem.bytes),
         )  # fmt: skip
 
     @staticmethod
@@ -125,10 +143,18 @@ class _Work:
         rows = 2 * p.batch * p.height * (p.padding[1] + p.width) * each
         image = 2 * p.batch * p.height * p.width * p.channels
         return _Work(
-            (p.batch, *p.out_image), p.kernel_h, 1, 1, p.out_channels, channels, depth(p),
-            p.out_channels, p.stride[1] * each // 8, functools.partial(thin_reach, p), 2,
-            p.bytes - image + rows, COPYING + (image + rows) / MEMORY,
+            (p.batch, *p.out_image), p.kernel_h, 1, p.kernel_h, False, 1, 1, p.out_channels,
+            channels, depth(p), p.out_channels, p.stride[1] * each // 8,
+            functools.partial(thin_reach, p), 2, *_memory(p, p.bytes - image + rows),
+            COPYING + (image + rows) / MEMORY,
         )  # fmt: skip
+
+
+def _memory(p: Conv, moved: int) -> tuple[float, int]:
+    """Microseconds that memory takes for some bytes, of which it stores the result, and those of
+    that."""
+    stored = 2 * math.prod(p.result.shape)
+    return moved / MEMORY + _STORED * max(0, 2 * stored - moved), stored
 
 
 @functools.lru_cache(maxsize=64)
@@ -145,7 +171,7 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     filters = of.taps * of.phases * channels * deep // steps * (steps + APART) * 2
     for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
-        least = zip(box, of.extents, (1, 1, 8), strict=True)
+        least = zip(box, of.extents, (1, 1, 9), strict=True)
         if any(n >= 2 * max(e, few) for n, e, few in least):
             continue
         if not 16 <= math.prod(box) <= 256:
@@ -156,15 +182,17 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             continue
         boxes = math.prod(-(-e // n) for e, n in zip(of.extents, box, strict=True))
         others = -(-of.wide // channels)
-        for own, parts, stages in product(_OWN, (1, 2, 4, 8), (2, 3)):
-            tile = WarpBoxTile(*box, channels, own, parts, stages)
+        for own, parts, stages, producer in product(_OWN, (1, 2, 4, 8), (2, 3), (0, 1)):
+            tile = WarpBoxTile(*box, channels, own, parts, stages, 1, producer)
             pixels = math.prod(tile.of_groups)
             if channels % own or (slices > 1 and (own == 8 or of.made % own)) or tile.groups > 16:
                 continue
             if math.prod(box) < 16 * parts or pixels % 16:
                 continue
-            _, high, across = tile.of_groups
-            if across < 8 or (high < 2 and across < 16):
+            if producer and (of.wide % own or of.extents[-1] < _NARROW):
+                continue
+            own_images, _, across = tile.of_groups
+            if across < 8 or own_images * across < 16:
                 continue
             sums = pixels * own * of.phases // WARP
             taps = of.taps * of.phases * own * deep // (2 * WARP)
@@ -178,23 +206,31 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             blocks = -(-boxes // each) * others
             turns = -(-blocks // (MACHINE.sms * resident)) * each
             busy = min(resident, -(-blocks // MACHINE.sms))
-            products = pixels // 16 * (own // 8) * (deep // 16) * of.taps * of.phases
-            loads = pixels // 16 * (deep // 16) * of.taps
-            words = of.taps * of.phases * (deep // 16) * (own // 8) * 2
-            warps = tile.groups
-            cycles = math.hypot(
-                warps * products * _PRODUCT / SCHEDULERS,
-                warps * (loads * of.conflicts * _PIXELS + words * _TAPS)
-                + (3 * staged + brought) / _MOVED,
-                _ISSUE * warps * (products + 3 * loads + 2 * words) / SCHEDULERS,
-            )
+            warps, cycles = tile.groups, _cycles(of, tile, (3 * staged + brought))
             overlapping = (
-                turns * (busy + _ALONE / warps) * cycles / MACHINE.clock,
-                boxes * others * brought / CACHE, of.moved / MEMORY, _BOX * turns,
+                turns * (busy + _ALONE[producer] / warps) * cycles / MACHINE.clock,
+                _CACHE * boxes * others * brought / CACHE,
+                _MEMORY * (of.memory + _SHORT * of.stored * (producer and own < _LONG)),
+                _BOX * turns,
             )  # fmt: skip
             fill = busy * filters / (2 * vector * warps * WARP)
             cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
-            cost += of.copying
-            cost *= _LONGER if slices > 1 and (deep > 16 or of.phases > 1) else 1
-            found[WarpBoxTile(*box, channels, own, parts, stages, each)] = cost
+            cost += of.copying + (stages == 2) * turns * busy * brought / _BROUGHT
+            cost *= _LONGER if of.phases > 1 and deep > 16 and slices > 1 else 1
+            found[replace(tile, boxes=each)] = cost
     return found
+
+
+def _cycles(of: _Work, tile: WarpBoxTile, moved: int) -> float:
+    """Cycles of an SM for a box, in which ``moved`` bytes go to its shared memory, or from it."""
+    images, high, across = tile.of_groups
+    rows, warps, (_, seen, _) = images * across // 16, tile.groups, of.reach((1, high, across))
+    fragments = 1 if of.eights else of.deep // 16
+    products = rows * high * (tile.own // 8) * fragments * of.products
+    loads = rows * seen * (of.deep // 16) * of.columns
+    words = of.products * fragments * (tile.own // 8) * (1 if of.eights else 2)
+    return math.hypot(
+        warps * products * _PRODUCT[of.eights] / SCHEDULERS,
+        warps * (loads * of.conflicts * _PIXELS + words * _TAPS) + moved / _MOVED,
+        _ISSUE * warps * (products + 3 * loads + 2 * words) / SCHEDULERS,
+    )

@@ -24,15 +24,18 @@ from tilewright.topi.operators.convolution import Convolution
 WHOLE = 256
 #: Pixels of a block of 32 channels in a row of 128 bytes of shared memory.
 BESIDE = 4
+#: Channels that the shortest product of a warp sums, and results of it.
+EIGHT = 8
 
 
 class Windows:
     """What results see: a ``tensor`` (batch, place in the image, taps, channel), with the group
     first where there are several, but those of slices; where channels lie in blocks, with that of
     the block behind the group. With ``steps``, the distances of results and of taps, boxes are
-    whole: (part, batch, place, channel), behind the group. What is seen of them through each tap,
-    as without, is a stage where it is ``staged``. Of blocks, a row of ``tensor`` has ``beside``
-    neighbours side by side, and the number among them is a further place."""
+    whole: (part, batch, place, channel), behind the group. What a column of results sees of each
+    row of them through a column of taps is a stage where it is ``staged``: (batch, rows, column of
+    results, column of taps, channel). Of blocks, a row of ``tensor`` has ``beside`` neighbours side
+    by side, and the number among them is a further place."""
 
     def __init__(
         self, p: Convolution, window: Callable[..., Any], results: Sequence[Any],
@@ -83,17 +86,35 @@ class Windows:
         self.tensor: Tensor = te.compute(shape, element, name="Seen")
         self.staged: Tensor | None = None
         if staged:
-            outer = [up(e, WHOLE) for e in results]
-            self.staged = te.compute((*groups, *outer, *taps, deep), self._read, name="Windows")
+            seen = (*groups, batch, *extents[:-1], up(results[-1], WHOLE), taps[-1], deep)
+            self.staged = te.compute(seen, self._of_columns, name="Windows")
+
+    def _of_columns(self, *at: Any) -> Any:
+        """What a column of results sees of a row of a whole box through a column of taps."""
+        assert self.steps is not None
+        *outer, x, t, c = at
+        first = len(outer) + 1 - len(self.steps[0])
+        *group, n = outer[:first]
+        (column,) = self._places([x], [t])
+        return self.tensor[(*group, c // self.row, n, *outer[first:], column, c % self.row)]
 
     def _read(self, *at: Any) -> Any:
-        """What is seen of a whole box."""
+        """What a result sees of a whole box through a tap."""
         assert self.steps is not None
         rank = len(self.steps[0])
-        group, n, (*results, c) = at[: -2 - 2 * rank], at[-2 - 2 * rank], at[-1 - 2 * rank :]
-        steps = zip(results[:rank], results[rank:], *self.steps, strict=True)
-        place = [o * step + t * apart for o, t, step, apart in steps]
-        return self.tensor[(*group, c // self.row, n, *place, c % self.row)]
+        *group, n = at[: -1 - 2 * rank]
+        *results, c = at[-1 - 2 * rank :]
+        *rows, column = self._places(results[:rank], results[rank:])
+        if self.staged is not None:
+            return self.staged[(*group, n, *rows, results[rank - 1], results[-1], c)]
+        return self.tensor[(*group, c // self.row, n, *rows, column, c % self.row)]
+
+    def _places(self, results: Sequence[Any], taps: Sequence[Any]) -> list[Any]:
+        """Where in a box results see through taps, along its last dimensions."""
+        assert self.steps is not None
+        far, near = (each[-len(taps) :] for each in self.steps)
+        each = zip(results, taps, far, near, strict=True)
+        return [o * step + t * apart for o, t, step, apart in each]
 
     def __call__(self, f: Any, result: Sequence[Any], taps: Sequence[Any], c: Any) -> Any:
         """What a result with channel ``f`` sees of channel ``c`` of its group through a tap."""
@@ -109,8 +130,6 @@ class Windows:
         if self.steps is None and self.blocked:
             return self.tensor[(*group, c // self.row, n, *place, *taps, c % self.row)]
         at = (*group, n, *place, *taps, c)
-        if self.staged is not None:
-            return self.staged[at]
         return self.tensor[at] if self.steps is None else self._read(*at)
 
 
@@ -259,3 +278,14 @@ def window_of(
 def up(extent: Any, whole: int) -> Any:
     """The next multiple of ``whole``."""
     return (extent + (whole - 1)) // whole * whole
+
+
+def in_eights(p: Convolution) -> bool:
+    """Whether eight channels of a result of joined groups see the same eight of a pixel."""
+    read, made = of_a_group(p)
+    return p.groups > 1 and read == made and EIGHT % read == 0
+
+
+def of_eights(c: Any, f: Any, deep: int, eights: bool) -> list[Any]:
+    """When a channel, of ``deep``, is in the eight that a channel of the result sees."""
+    return [(c // EIGHT).equal(f // EIGHT % (deep // EIGHT))] if eights else []

@@ -20,7 +20,8 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import IMAGES, finished, placeholders
 from tilewright.topi.nn.box_copies import ROW, by_pixels, is_in_halves, joined_by, widths
 from tilewright.topi.nn.box_factors import WHOLE, up
-from tilewright.topi.nn.box_windows import BoxDeclaration, BoxSums, _by_pixels
+from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
+from tilewright.topi.nn.box_views import as_pixels
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 
@@ -46,7 +47,7 @@ def taps_of(p: Conv) -> Conv | None:
     """The gradient that takes the place of a problem's; None where there is none."""
     p = by_pixels(p)
     if p.groups == 1:
-        return p if is_thin(p) or p.channels % widths(p.dtype).chunk == 0 else None
+        return p
     n = joined(p)
     return joined_by(p, n) if n else None
 
@@ -140,14 +141,20 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     views, n = inputs, max(1, made.multiplier // p.multiplier)
     if made.batch != p.batch:
         views = {
-            name: _by_pixels(x, p.layout) if name in IMAGES else x for name, x in inputs.items()
+            name: as_pixels(x, p.layout) if name in IMAGES else x for name, x in inputs.items()
         }
     x, dy = views["data"], views["grad"]
-    thin, copies, seen = is_thin(made), tuple[Tensor, ...](), None
+    thin, copies, seen = is_thin(made), list[Tensor](), None
+    if are_copied(p)[1]:
+        dy = in_chunks(made, dy)
+        copies.append(dy)
     if thin:
-        copies = (rows_of_columns(made, x),)
-        sums, seen = _thin_sums(made, copies[0], dy, x.shape[0])
+        copies.append(rows_of_columns(made, x))
+        sums, seen = _thin_sums(made, copies[-1], dy, x.shape[0])
     else:
+        if are_copied(p)[0]:
+            x = in_chunks(made, x)
+            copies.append(x)
         sums = _sums(made, x, dy, x.shape[0])
     total, own = sums.total, p.channels // p.groups
     result = total
@@ -162,9 +169,28 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
 
         result = te.compute(p.filter_shape, placed, name="ConvWgrad")
     return TapDeclaration(
-        p, inputs, finished(p, result, inputs), total, None, None, sums, (), copies,
+        p, inputs, finished(p, result, inputs), total, None, None, sums, (), tuple(copies),
         placed=result is not total, seen=seen,
     )  # fmt: skip
+
+
+def are_copied(p: Conv) -> tuple[bool, bool]:
+    """Whether pixels of x, and of dy, are copied with their channels filled up to 16 bytes."""
+    chunk = widths(p.dtype).chunk
+    return p.channels % chunk > 0 and not is_thin(p), p.out_channels % chunk > 0
+
+
+def in_chunks(p: Conv, image: Tensor) -> Tensor:
+    """Pixels of an image, or of dy, whose channels are filled up to 16 bytes with zeros."""
+    images = Images(p.layout)
+    batch, channels, space = images.extents(image.shape)
+
+    def element(n: Any, c: Any, at: Sequence[Any]) -> Any:
+        read = image[images.order(n, c, at)]
+        return te.if_then_else(c < channels, read, te.const(0, p.dtype))
+
+    filled_up = up(channels, widths(p.dtype).chunk)
+    return images.compute(batch, filled_up, space, element, f"{image.name}.chunks")
 
 
 def rows_of_columns(p: Conv, image: Any) -> Tensor:

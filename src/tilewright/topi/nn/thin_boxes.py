@@ -15,7 +15,8 @@ from tilewright import te
 from tilewright.topi.declare import placeholders
 from tilewright.topi.nn.box_copies import Boxed, widths
 from tilewright.topi.nn.box_factors import WHOLE, Taps, up
-from tilewright.topi.nn.box_windows import BoxDeclaration, BoxSums, declared_with_epilogue
+from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
+from tilewright.topi.nn.box_windows import declared_with_epilogue
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.tap_gradients import filled, is_thin, rows_of_columns
 from tilewright.topi.operators.conv import Conv
@@ -78,10 +79,11 @@ def _sums(p: Conv, rows: Any, filter: Any, batch: Any) -> BoxSums:
     sizes = [up(e, WHOLE) for e in (batch, high, wide)]
     left = te.compute(reach(p, sizes), element, name="Seen")
 
-    def window(n: Any, y: Any, x: Any, r: Any, t: Any, j: Any) -> Any:
-        return left[n, y * down + r * p.dilation[0], x * apart + j]
+    def window(n: Any, y: Any, x: Any, t: Any, j: Any) -> Any:
+        return left[n, y, x * apart + j]
 
-    seen = te.compute((*sizes, p.kernel_h, 1, deep), window, name="Windows")
+    batches, rows, _ = (int(e) for e in left.shape)
+    seen = te.compute((batches, rows, sizes[-1], 1, deep), window, name="Windows")
 
     def tap(f: Any, j: Any, at: Sequence[Any]) -> Any:
         t, c = j // each, j % each
@@ -94,7 +96,7 @@ def _sums(p: Conv, rows: Any, filter: Any, batch: Any) -> BoxSums:
     r, t, k = axes = [te.reduce_axis((0, e), name) for name, e in extents]
 
     def total(n: Any, y: Any, x: Any, f: Any) -> Any:
-        value = seen[n, y, x, r, t, k].astype(p.accumulate)
+        value = seen[n, y * down + r * p.dilation[0], x, t, k].astype(p.accumulate)
         return te.sum(value * right(f, (r, t), k).astype(p.accumulate), axis=axes)
 
     sums = te.compute((batch, high, wide, p.out_channels), total, name="Sums")

@@ -5,29 +5,69 @@ from __future__ import annotations
 import math
 
 from tilewright import te
+from tilewright.ir.expr import IntImm
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
+from tilewright.topi.nn.box_sums import BoxDeclaration
+from tilewright.topi.pieces.box_products import terms_of
 from tilewright.topi.pieces.tiling import extent_of
 
-#: Threads of a block that adds parts, and what each adds at once.
-_THREADS, _LANES = 128, 4
-#: Parts of a result that a thread loads at once.
-_AT_ONCE = 8
+#: Threads of a block that add parts of different results, where there are many, or few; and what
+#: each adds at once.
+_THREADS, _FEW, _LANES = 128, 32, 4
+#: Parts of a result that a thread loads at once, those that are one thread's where others would
+#: take as long, and threads that share those of a result at most.
+_AT_ONCE, _ALONE, _SHARED = 8, 32, 32
+#: Threads that are enough to have all SMs wait for memory.
+_ENOUGH = 128 * 1024
+
+
+def in_parts(s: Schedule, d: BoxDeclaration, count: int) -> Tensor:
+    """Parts of the sum of a declaration, ``count`` of them, of taps and channels that follow one
+    another; the part is the first axis."""
+    sums = s[d.sum]
+    *taken, c = sums.op.reduce_axis
+    c, _ = sums.split(c, factor=terms_of(d))
+    sums.reorder(*taken, c)
+    part, _ = sums.split(sums.fuse(*taken, c), nparts=count)
+    writer: Tensor = s.rfactor(d.sum, part)
+    return writer
 
 
 def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:
-    """Add the parts of a ``total`` in a kernel of their own, that of the ``output``."""
+    """Add the parts of a ``total`` in a kernel of their own, that of the ``output``. Where results
+    are few and parts many, several threads share the parts of a result: one would wait for
+    memory again and again."""
     out, sums = s[output], s[total]
-    lanes = math.gcd(extent_of(out.op.axis[-1]), _LANES)
+    (part,) = sums.op.reduce_axis
+    # Not where the batch is symbolic.
+    known = all(x.dom and isinstance(x.dom.extent, IntImm) for x in out.op.axis)
+    sharing = sharing_of(extent_of(*out.op.axis), extent_of(part)) if known else 1
+    lanes = math.gcd(extent_of(out.op.axis[-1]), _LANES) if sharing == 1 else 1
     at, lane = out.split(out.fuse(*out.op.axis), factor=lanes)
-    at, thread = out.split(at, factor=_THREADS)
+    at, thread = out.split(at, factor=_THREADS if sharing == 1 else _FEW)
     out.bind(at, te.thread_axis("blockIdx.x"))
     out.bind(thread, te.thread_axis("threadIdx.x"))
     out.vectorize(lane)
     sums.set_scope("local")
     sums.compute_at(out, thread)
-    (part,) = sums.op.reduce_axis
+    if sharing > 1:
+        part, shared = sums.split(part, factor=sharing)
+        sums.bind(shared, te.thread_axis("threadIdx.y"))
     turn, part = sums.split(part, factor=min(_AT_ONCE, extent_of(part)))
-    sums.reorder(turn, part, *sums.op.axis)
     sums.unroll(part)  # none of its loads waits for another
-    sums.vectorize(sums.op.axis[-1])
+    if sharing == 1:
+        sums.reorder(turn, part, *sums.op.axis)
+        sums.vectorize(sums.op.axis[-1])
+
+
+def sharing_of(results: int, parts: int) -> int:
+    """How many threads share the ``parts`` of each of some results."""
+    sharing = 1
+    while (
+        parts > max(_ALONE, _AT_ONCE * sharing)
+        and 2 * sharing <= _SHARED
+        and 2 * sharing * results < _ENOUGH
+    ):
+        sharing *= 2
+    return sharing

@@ -18,7 +18,8 @@ class TapGradientTile:
     from one of ``splits`` parts of the pixels.
 
     ``warps_m`` by ``warps_n`` by ``warps_r`` by ``warps_t`` warps have parts of the filters, of the
-    channels, and of the rows and columns of taps.
+    channels, and of the rows and columns of taps. With a ``producer`` a warp of its own copies
+    boxes.
     """
 
     filters: int = 64
@@ -30,6 +31,7 @@ class TapGradientTile:
     stages: int = 3
     splits: int = 1
     rows: int = later(0)
+    producer: int = later(0)
 
     @property
     def own(self) -> tuple[int, int]:
@@ -45,7 +47,8 @@ class TapGradientTile:
 class WarpBoxTile:
     """A block computes ``boxes`` of ``images`` by ``rows`` by ``columns`` results, one after the
     other, with ``channels`` of them, of which each warp has ``own`` of a part of a box, one of
-    ``parts``."""
+    ``parts``. With a ``producer`` a warp of its own copies boxes, and each of the others stores
+    what it has computed."""
 
     images: int = 1
     rows: int = 8
@@ -55,6 +58,17 @@ class WarpBoxTile:
     parts: int = 1
     stages: int = 2
     boxes: int = 1
+    producer: int = later(0)
+
+    @property
+    def staged(self) -> int:
+        """Channels that a warp stores at once; 0 where all threads store what a block has."""
+        return self.own if self.producer else 0
+
+    @property
+    def stores(self) -> int:
+        """Whether TMA stores results: it never does."""
+        return 0
 
     @property
     def turned(self) -> int:

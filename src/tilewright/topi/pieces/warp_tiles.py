@@ -28,6 +28,8 @@ class WarpProductTile:
     lanes: ClassVar[int] = WARP
     boxes_to: ClassVar[int] = 1
     filters_to: ClassVar[int] = 1
+    staged: ClassVar[int] = 0
+    stores: ClassVar[int] = 0
 
     @property
     def images(self) -> int:

@@ -23,6 +23,7 @@ from tilewright.topi.gpu.attention_tiles import (
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.gpu.mlp_tiles import mlp_price, mlp_tiles, suits_mlp
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
@@ -33,6 +34,7 @@ from tilewright.topi.pieces.attention import (
     declare_vectors,
     declare_wgmma,
 )
+from tilewright.topi.pieces.mlp import MlpTile, declare_groups
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.attention import schedule_attention
@@ -47,6 +49,7 @@ from tilewright.topi.sketches.group_windows import GroupTile, schedule_groups
 from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
 from tilewright.topi.sketches.matrix_tiles import BandTile, schedule_matrix_tiles
+from tilewright.topi.sketches.mlp import schedule_mlp
 from tilewright.topi.sketches.packing import PackTile, schedule_packing
 from tilewright.topi.sketches.products import (
     column_tiles,
@@ -86,6 +89,9 @@ SKETCHES = (
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
              attention_mma_tiles, ("cuda", "sim"), shared=True, where=suits_attention, least=80,
              matrices=True, declares=declare_mma, operators=()),
+    Template("gpu.mlp", MlpTile, schedule_mlp, (), None, True, mlp_tiles, ("cuda", "sim"),
+             shared=True, where=suits_mlp, arch="sm_90a", matrices=True, declares=declare_groups,
+             operators=(), price=mlp_price),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
              ("cuda", "sim"), shared=True, where=is_mma_product, least=80, matrices=True,
              operators=(), counts=mma_counts),

@@ -16,7 +16,8 @@ from tilewright.target.instruction import Instruction
 from tilewright.te import Tensor
 from tilewright.topi.nn.tap_gradients import TapDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
-from tilewright.topi.pieces.box_products import copy, innermost, load
+from tilewright.topi.pieces.box_products import innermost, load
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
@@ -99,7 +100,10 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     for tensor, box in zip(boxes, d.boxes_of(tile.channels, tile.rows), strict=True):
         stage = s[tensor]
         rows = tensor is boxes[-1] and d.seen is not None  # of few channels, as they lie
-        load(stage, sums, at, -len(box), box, tile.stages, apart=False, swizzled=not rows)
+        load(
+            stage, sums, at, -len(box), box, tile.stages, apart=False, swizzled=not rows,
+            producer=bool(tile.producer),
+        )  # fmt: skip
     return s
 
 

@@ -14,21 +14,28 @@ import math
 from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_factors import EIGHT
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.thin_boxes import ThinDeclaration
-from tilewright.topi.pieces.box_products import copy, innermost, load, over_threads
+from tilewright.topi.pieces.box_products import innermost, load, over_threads
 from tilewright.topi.pieces.box_results import share, stage_results, staged
 from tilewright.topi.pieces.box_stores import store
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
 from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
-#: By type: the product, and the loads of pixels and of taps.
+#: By type: the product, that of eight channels, and the loads of pixels and of taps.
 _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
-    "float16": (found.mma_f16, found.ldmatrix_a_blocks_f16, found.ldmatrix_b_f16),
-    "bfloat16": (found.mma_bf16, found.ldmatrix_a_blocks_bf16, found.ldmatrix_b_bf16),
+    "float16": (found.mma_f16, found.mma_f16_8, found.ldmatrix_a_blocks_f16, found.ldmatrix_b_f16),
+    "bfloat16": (
+        found.mma_bf16,
+        found.mma_bf16_8,
+        found.ldmatrix_a_blocks_bf16,
+        found.ldmatrix_b_bf16,
+    ),
 }
 #: Products of a warp up to which the loops over taps are written out.
 _UNROLLED = 512
@@ -46,39 +53,45 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     filters = s.cache_read(d.right, "shared", [d.sum])
     taps = s.cache_read(filters, "fragment", [d.sum])
     results, out = staged(s, d), s[d.output]
-    block, box, _ = store(out, d, tile, one_by_one=True, together=True)
+    block, box, own = store(out, d, tile, one_by_one=True, together=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
-    warp = stage_results(s[results], d, tile, box, out, together=True)
+    thread, place = (None, box) if own is None else (out.marks[own[0]].thread, own[1])
+    warp = stage_results(s[results], d, tile, place, out, together=True, thread=thread)
 
     sums = s[d.sum]
     sums.set_scope("fragment")
-    sums.compute_at(s[results], warp)
+    sums.compute_at(out if own else s[results], own[0] if own else warp)
     phase, (*pixel, f) = axes_of(sums.op.axis, d)
     for axis, extent in zip((*pixel, f), (*tile.of_groups, tile.own_channels), strict=True):
         sums.align_bounds(axis, extent)
     products = math.prod(tile.of_groups) * tile.own // 128
     products *= math.prod(extent_of(x) for x in (*phase, *sums.op.reduce_axis)) // 16
     *tap, c = sums.op.reduce_axis
-    c, deep = sums.split(c, factor=16)
-    whole, extents, inner = innermost(sums, pixel, tile.of_groups)
-    whole, _, pairs = innermost(sums, whole, extents, 2)
+    c, deep = sums.split(c, factor=EIGHT if d.boxes.eights else 2 * EIGHT)
+    n, y, x = pixel
+    images, high, wide = tile.of_groups
+    whole, extents, eight = innermost(sums, (y, n, x), (high, images, wide))
+    (y, n, x), _, pairs = innermost(sums, whole, extents, 2)
     f, column = sums.split(f, factor=8)
-    sums.reorder(*tap, c, *whole, *phase, f, *pairs, *inner, column, deep)
-    sums.unroll(*whole, *phase, f)
+    *down, across = tap
+    # Of eights, one iteration is left for each of eight results.
+    far, near = ([], [c]) if d.boxes.eights else ([c], [])
+    sums.reorder(across, *far, n, x, *down, y, *phase, f, *near, *pairs, *eight, column, deep)
+    sums.unroll(n, x, *down, y, *phase, f, *near)
     if products <= _UNROLLED:
-        sums.unroll(*tap, c)
-    multiply, load_pixels, load_taps = _INSTRUCTIONS[d.problem.dtype]
-    sums.tensorize(pairs[0], multiply)
+        sums.unroll(across, *far)
+    multiply, multiply_eight, load_pixels, load_taps = _INSTRUCTIONS[d.problem.dtype]
+    sums.tensorize(pairs[0], multiply_eight if d.boxes.eights else multiply)
 
     stage = s[pixels]
     stage.set_scope("fragment")
-    stage.compute_at(sums, whole[-1])
-    n, y, x, r, t, k = stage.op.axis
-    load_fragments(stage, (r, t), (n, y, x), k, tile.of_groups, load_pixels, turned=False)
+    stage.compute_at(sums, x)
+    n, y, x, t, k = stage.op.axis
+    load_fragments(stage, (t, y), (n, x), k, (images, wide), load_pixels, turned=False)
 
     stage = s[taps]
-    stage.compute_at(sums, c)
+    stage.compute_at(sums, far[0] if far else across)
     *others, f, k = stage.op.axis
     if products > _UNROLLED and tile.own % 16 == 0:  # of others, registers keep most
         fo, f = stage.split(f, factor=16)
@@ -95,14 +108,16 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     *others, f, c = stage.op.axis
     stage.storage_align(f, extent_of(c), APART)
     forward = d.problem.pass_ == "forward"
-    far, near = (f, c) if forward else (c, f)  # neighbours in the filter, too
-    near, lane = stage.split(near, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
-    stage.reorder(*others, far, near, lane)
-    over_threads(stage, stage.fuse(*others, far, near), tile)
+    outer, inner = (f, c) if forward else (c, f)  # neighbours in the filter, too
+    inner, lane = stage.split(inner, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
+    stage.reorder(*others, outer, inner, lane)
+    over_threads(stage, stage.fuse(*others, outer, inner), tile)
     stage.vectorize(lane)
     stage, seen = s[boxes], d.reach(tile.box)
-    if rows:
-        load(stage, out, box, -3, seen, tile.stages, apart=False, swizzled=False)
-    else:
-        load(stage, out, box, -4, (*seen, extent_of(boxes.op.axis[-1])), tile.stages, apart=False)
+    if not rows:
+        seen = (*seen, extent_of(boxes.op.axis[-1]))
+    load(
+        stage, out, box, -len(seen), seen, tile.stages, apart=False, swizzled=not rows,
+        producer=bool(tile.producer),
+    )  # fmt: skip
     return s
