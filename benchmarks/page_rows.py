@@ -244,6 +244,11 @@ def onnx_networks(results: Results) -> Iterator[dict[str, str]]:
             names = ", ".join(row["model"] for row in found)
             what = f"{place}{names}, {what}{on}, `tilewright.load`"
             yield line(what, ratios_of(found, column), peer, "graph_networks.py")
+            fewer = [row for row in found if "ours winograd / ours" in row]
+            if fewer and column == "ONNX Runtime / ours":
+                ratios = [row[column] / row["ours winograd / ours"] for row in fewer]
+                what += ', `precision="winograd"`'
+                yield line(what, ratios, peer, "graph_networks.py --precision winograd")
 
 
 def compiled_training(results: Results) -> Iterator[dict[str, str]]:

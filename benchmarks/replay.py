@@ -58,7 +58,10 @@ def texts(name: str) -> dict[str, str]:
     machine = Target.parse(target)
     try:
         # Of every machine the same: by this results are streamed.
-        with patch.object(caches, "last_level", lambda threads=1: 32 << 20):
+        with (
+            patch.object(caches, "last_level", lambda threads=1: 32 << 20),
+            patch.object(caches, "second_level", lambda: 1 << 20),
+        ):
             schedule, args = make()
         module = tilewright.lower(schedule, args, machine)
         return {"lowered": loops(module), "source": source(module, machine)}

@@ -4,6 +4,7 @@ and how long hypothesis looks."""
 from __future__ import annotations
 
 import functools
+import gc
 import importlib.util
 import os
 import tempfile
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
+from tests.support.plain_code import use_plain_code
 from tests.support.pocl import name_processor
 
 # HYPOTHESIS_PROFILE=long for a night's search. A test of the whole compiler, where one example is
@@ -23,7 +25,7 @@ _COMMON = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 settings.register_profile("dev", max_examples=20, **_COMMON)
-settings.register_profile("ci", max_examples=80, derandomize=True, print_blob=True, **_COMMON)
+settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
 settings.register_profile("long", max_examples=5000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
@@ -102,6 +104,13 @@ def _why_not(marker: str) -> str:
     return _LACKS[marker]()
 
 
+def pytest_collection_finish() -> None:
+    """What is there now stays: the collector of garbage need not look at it after each test."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(20_000, 20, 10)
+
+
 def pytest_runtest_setup(item: pytest.Item) -> None:
     for mark in item.iter_markers():
         if mark.name in _LACKS and (reason := _why_not(mark.name)):
@@ -138,6 +147,12 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
             assert text == path.read_text(), f"differs from {path} (pytest --update-golden)"
 
     return check
+
+
+@pytest.fixture
+def plain_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Kernels for CPUs are translated without being optimised, which is most of compiling them."""
+    use_plain_code(monkeypatch)
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from itertools import cycle
 
 import pytest
 from tests.support.gpu_programs import PROGRAMS
@@ -19,7 +18,8 @@ from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
-from tilewright.topi import Conv, Gemm
+from tilewright.topi import Conv, Gemm, Mlp
+from tilewright.topi.pieces.mlp import MlpTile
 from tilewright.topi.templates import TEMPLATES
 
 #: What reads or writes global memory, and what waits for the kernel before.
@@ -38,8 +38,7 @@ def strips(which: int) -> Module:
 
 
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("arch", ["sm_90a", "sm_120"])
-@pytest.mark.parametrize("which", [0, 2, 4])
+@pytest.mark.parametrize(("which", "arch"), [(0, "sm_90a"), (2, "sm_120"), (4, "sm_90a")])
 def test_no_access_is_moved_before_the_wait(which: int, arch: str) -> None:
     made = generate(strips(which), arch)
     code = disassemble(compile_cubin(made.text, arch).data)
@@ -50,8 +49,10 @@ def test_no_access_is_moved_before_the_wait(which: int, arch: str) -> None:
 
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(
-    ("name", "aligned"), list(zip(PROGRAMS, cycle((True, False)), strict=False))
-)
+    ("name", "aligned"),
+    [("copy", False), ("copy_half_eight", True), ("shared_tile", True), ("two_kernels", False),
+     ("symbolic_batch", True), ("warp_sum", False)],
+)  # fmt: skip
 def test_memory_of_programs_of_one_array_or_several_is_read_after_the_wait(
     name: str, aligned: bool
 ) -> None:
@@ -87,12 +88,16 @@ def test_only_code_that_waits_is_launched_before_its_turn(
     assert (WAIT in disassemble(cubin)) is waits
 
 
-def source(template: str, constants: tuple[str, ...], m: int = 64) -> str:
-    """A product of matrices of which some are constants, by the first tile whose threads all copy:
-    a producer has loads of its own."""
+def source(template: str, constants: tuple[str, ...], m: int = 64, producer: bool = False) -> str:
+    """A product of matrices of which some are constants, by the first tile, of no cluster, whose
+    threads all copy, or for which a ``producer`` does."""
     p = Gemm(m=m, n=1000, k=768, dtype="float16", transpose_b=True, constants=constants)
     target, found = Target.parse("cuda -arch=sm_90a"), TEMPLATES[template]
-    tile = next(t for t in found.candidates(p, target) if not getattr(t, "staged", 0))
+    tile = next(
+        t for t in found.candidates(p, target)
+        if bool(getattr(t, "staged", 0)) == producer and getattr(t, "boxes_to", 1) == 1
+        and getattr(t, "filters_to", 1) == 1
+    )  # fmt: skip
     made: str = Scheduled(found).kernel(p, tile, target).source
     return made
 
@@ -131,6 +136,18 @@ def test_boxes_of_constants_alone_are_loaded_before_the_wait(
 
 
 @pytest.mark.needs_nvrtc
+def test_a_producer_asks_for_boxes_of_constants_before_the_wait() -> None:
+    text = source("gpu.box_products", ("b",), 4096, producer=True)
+    consumer, producer = text.split("tma.consume();")[1].split("tma.produce();")
+    before, _, after = producer.partition("if (!follow_previous_kernel())")
+    assert "&b_map," in before
+    assert "&a_map," not in before
+    assert "&a_map," in after
+    assert "tma.commit()" not in before
+    assert "tma.commit()" not in consumer.partition("if (!follow_previous_kernel())")[0]
+
+
+@pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("constants", [(), ("a",)])
 def test_boxes_of_what_kernels_write_are_loaded_after_the_wait(constants: tuple[str, ...]) -> None:
     text = source("gpu.whole_boxes", constants)
@@ -153,3 +170,21 @@ def test_a_constant_that_is_packed_ahead_is_fetched_as_it_is_packed() -> None:
         s[tensor].bind(thread, te.thread_axis("threadIdx.x"))
     kernel = tilewright.build(s, [x, w, y], "cuda -arch=sm_90a", constants=[w])
     assert re.findall(r"  fetch_ahead\((.*)\);", kernel.source) == ["Packed, 64u"]
+
+
+@pytest.mark.needs_nvrtc
+def test_boxes_behind_sums_that_begin_with_zeros_are_loaded_before_the_wait() -> None:
+    p = Mlp(
+        m=300, k=64, hidden=256, n=64, inner="bias+gelu", dtype="float16",
+        constants=("b", "inner_bias", "c"),
+    )  # fmt: skip
+    target, found = Target.parse("cuda -arch=sm_90a"), TEMPLATES["gpu.mlp"]
+    text = Scheduled(found).kernel(p, MlpTile(2, 64, 3), target).source
+    before, _, after = text.partition("if (!follow_previous_kernel())")
+    before = before.partition('extern "C"')[2]
+    for name in ("b", "inner_bias", "c"):
+        assert before.count(f"&{name}_map, ") == 2  # two steps are ahead
+    assert "&a_map, " not in before
+    assert after.index("&a_map, ") < after.index("Product[")
+    code = disassemble(compile_cubin(text, "sm_90a").data).partition(WAIT)[0]
+    assert set(MEMORY.findall(code)) == {"UTMALDG"}

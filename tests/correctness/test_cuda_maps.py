@@ -149,6 +149,14 @@ def test_digits_are_whole(extent, first, steps):
     assert isinstance(box_of(Access(filter, (index, c)), (j, i, k, c), (8, 4, 2, 32)), str)
 
 
+@pytest.mark.parametrize(("step", "right"), [(20, False), (24, True)])
+def test_digits_are_multiples_of_16_bytes_apart(step: int, right: bool) -> None:
+    i, j = (Var.make(name) for name in "ij")
+    rows = Buffer("rows", (const(8 * step),), dtype("float16"), "global")
+    box = box_of(Access(rows, (i * step + j,)), (i, j), (8, 16))
+    assert isinstance(box, Box) if right else f"along i elements are {2 * step} bytes" in box
+
+
 def test_a_row_goes_through_the_last_two_dimensions():
     """Of pixels of 32 channels four lie side by side, from any pixel on; of 12 bytes none do."""
     rows, lanes, x = (Var.make(name) for name in ("rows", "lanes", "x"))

@@ -12,7 +12,7 @@ import tilewright
 from tilewright.graph.errors import ModelError
 from tilewright.runtime.ndarray import array, empty
 
-pytestmark = pytest.mark.needs_onnx
+pytestmark = [pytest.mark.needs_onnx, pytest.mark.usefixtures("plain_code")]
 
 
 @pytest.fixture(scope="module")

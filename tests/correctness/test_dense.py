@@ -110,7 +110,7 @@ LAYERS = {
 
 #: Every operator, and every target, as the search knows no operator.
 TUNED = [
-    ("gemm", "sim"), ("conv2d", "llvm"), ("groups", "sim"),
+    ("gemm", "sim"), ("conv2d", "llvm"),
     pytest.param("volume", "opencl", marks=pytest.mark.needs_opencl),
     *(pytest.param(layer, "cuda", marks=pytest.mark.needs_cuda) for layer in LAYERS),
 ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import cycle
+
 import pytest
 from tests.support.articles import ARCHITECTURES, spills
 
@@ -24,8 +26,7 @@ PROBLEMS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("arch", ARCHITECTURES)
-@pytest.mark.parametrize("p", PROBLEMS, ids=str)
+@pytest.mark.parametrize(("p", "arch"), list(zip(PROBLEMS, cycle(ARCHITECTURES))), ids=str)
 def test_the_default_schedule_spills_nothing(p, arch):
     declaration, schedule = default_schedule(p, f"cuda -arch={arch}")
     assert spills(schedule, declaration.args, arch) == 0

@@ -55,6 +55,7 @@ def test_every_tile_computes_a_convolution(p: Conv, tile: FirTile, target: str) 
     assert run(p, kernel_of(p, tile, target)) < TOLERANCE[p.dtype]
 
 
+@pytest.mark.usefixtures("plain_code")
 def test_sums_of_small_integers_are_exact() -> None:
     rng = np.random.default_rng(0)
     arrays = {n: rng.integers(-8, 9, s).astype("f4") for n, s in LARGE.shapes().items()}
@@ -63,6 +64,7 @@ def test_sums_of_small_integers_are_exact() -> None:
     np.testing.assert_array_equal(out, reference(LARGE, arrays))
 
 
+@pytest.mark.usefixtures("plain_code")
 def test_results_are_about_as_exact_as_direct_sums() -> None:
     found = declare(LARGE)
     direct = tilewright.build(schedule_blocks(found, BlockTile(1, 8)), found.args)
@@ -92,6 +94,7 @@ def test_parts_are_chosen_before_the_sums_and_not_in_them() -> None:
     assert not any(isinstance(x, If) for s in sums for x in walk(s))
 
 
+@pytest.mark.usefixtures("plain_code")
 def test_one_kernel_serves_every_batch() -> None:
     tile = FirTile(exact=0, images=2)
     found = declare_fir(LARGE, tile, te.var("n"))

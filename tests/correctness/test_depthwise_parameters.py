@@ -150,8 +150,7 @@ def test_sums_in_half_precision_where_the_caller_allows_them(
 
 
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("dtype", HALVES)
-@pytest.mark.parametrize("layout", IMAGES)
+@pytest.mark.parametrize(("layout", "dtype"), list(zip(IMAGES, cycle(HALVES))))
 def test_half_precision_is_packed_two_by_two(layout: str, dtype: str) -> None:
     p = Conv.parse(
         "8x64x32x32", "64x1x3x3", padding=1, layout=layout, dtype=dtype, accumulate=dtype,

@@ -13,6 +13,8 @@ from tilewright.graph.pipeline import optimized
 from tilewright.graph.value import Value
 from tilewright.target import Target
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 B, H, S, D = 4, 2, 9, 8
 LLVM = Target.parse("llvm")
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 F = torch.nn.functional
 aten = torch.ops.aten
 

@@ -107,6 +107,13 @@ def test_reductions_agree_with_those_of_a_cpu(name, p):
         assert np.linalg.norm(found - wanted) <= close * np.linalg.norm(wanted), tile
 
 
+@pytest.mark.parametrize("channels", [24, 32, 48, 144])
+def test_a_cpu_sums_few_channels_in_vectors(channels):
+    p = program(f"1x112x112x{channels}", "sum(a0, axis=(1, 2), keepdims=True)")
+    (tile, *_) = TEMPLATES["cpu.loops"].candidates(p, Target.parse("llvm"))
+    assert tile.columns > 1
+
+
 @pytest.mark.needs_opencl
 @pytest.mark.parametrize(("name", "p"), CASES, ids=str)
 def test_work_items_of_opencl_reduce_alike(name, p):

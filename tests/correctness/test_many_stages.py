@@ -76,6 +76,7 @@ def scheduled(how: Any, count: int, gpu: bool) -> tuple[Any, list[Any]]:
     return s, [a, stages[-1]]
 
 
+@pytest.mark.usefixtures("plain_code")
 @pytest.mark.parametrize("how", SCHEDULES, ids=lambda how: how.__name__)
 @pytest.mark.parametrize("target", ["llvm", "sim"])
 def test_a_chain_of_stages_computes_what_it_says(how: Any, target: str) -> None:

@@ -31,6 +31,7 @@ def test_a_network_gives_what_onnxruntime_gives(name, image):
     assert relative(tilewright.load(data)(image), wanted) < 1e-5
 
 
+@pytest.mark.usefixtures("plain_code")
 @pytest.mark.parametrize(("name", "dtype"), [("resnet", "bfloat16"), ("squeeze_excite", "float16")])
 def test_products_in_a_type_that_is_chosen_are_close_to_those_in_float32(name, dtype, image):
     data = NETWORKS[name]().model()

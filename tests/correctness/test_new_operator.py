@@ -21,6 +21,8 @@ from tilewright.target import Target
 from tilewright.topi import Conv, Gemm, Problem
 from tilewright.topi.problem import OPERATORS
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 ROOT = Path(__file__).parents[2]
 FILE = ROOT / "examples" / "avg_pool2d.py"
 LOAD = ["--load", str(FILE)]

@@ -9,7 +9,7 @@ from tests.support.models import node, onnx_model
 import tilewright
 from tilewright.graph import ModelError
 
-pytestmark = pytest.mark.needs_onnx
+pytestmark = [pytest.mark.needs_onnx, pytest.mark.usefixtures("plain_code")]
 
 
 def graph(nodes, inputs, outputs):

@@ -6,15 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.correctness.test_mbarriers import steps
-from tests.correctness.test_producers import Block
+from tests.correctness.test_producers import Block, plan_of
 
 from tilewright import te
 from tilewright.codegen.cuda import generate
 from tilewright.codegen.mbarriers import slots
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import Module
-from tilewright.ir.stmt import Sync
+from tilewright.ir.stmt import Queue
+from tilewright.ir.visit import statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.sim.program import simulate
 from tilewright.schedule import Schedule
@@ -102,10 +102,8 @@ def test_mbarriers_are_enough_where_a_producer_comes_to_no_barrier_of_the_block(
         s[t].tensorize(t.op.axis[0], tma_load((N, N), "float16", 0))
         _threads(s[u], *u.op.axis)
     (func,) = lower(s, [a, *more, b], HOPPER).funcs
-    found = steps(func.body)
-    plan = [x for x in found if (x.scope == "shared" if isinstance(x, Sync) else x.queue == "tma")]
     for seed in range(100):
-        Block(plan, slots(func, "tma"), seed).run()
+        Block(plan_of(func), {"tma": slots(func, "tma")}, seed).run()
 
 
 def test_a_wait_for_what_is_stored_from_shared_memory_is_behind_a_barrier_of_the_block() -> None:
@@ -136,3 +134,51 @@ def test_a_wait_for_what_is_stored_from_shared_memory_is_behind_a_barrier_of_the
     first = x.reshape(N, 4, N).transpose(1, 0, 2) + np.float16(1)
     exact = (first.transpose(0, 2, 1)[:, :, ::-1] + first).transpose(1, 0, 2).reshape(shape)
     assert np.array_equal(result, exact)
+
+
+@pytest.mark.parametrize("stages", [2, 3])
+@pytest.mark.parametrize("producer", [False, True])
+def test_late_boxes_of_a_pipeline_are_asked_for_in_front_of_their_use(
+    producer: bool, stages: int
+) -> None:
+    shape = (N, 5 * N)
+    a, c = (te.placeholder(shape, "float16", name=name) for name in "AC")
+    tile, late = (
+        te.compute(shape, lambda i, j, t=t: t[i, j], name=name)
+        for t, name in ((a, "Tile"), (c, "Late"))
+    )
+    half = te.compute(shape, lambda i, j: tile[i, j] + te.const(1, "float16"), name="Half")
+
+    def turned(i: Any, j: Any) -> Any:
+        return half[i, j // N * N + (N - 1 - j % N)] * late[i, j]
+
+    b = te.compute(shape, turned, name="B")
+    s = te.create_schedule(b.op)
+    outer, turn, i, j = s[b].tile(*b.op.axis, N, N)
+    s[b].bind(outer, te.thread_axis("blockIdx.x"))
+    _threads(s[b], i, j)
+    s[half].align_bounds(half.op.axis[0], N)
+    s[half].align_bounds(half.op.axis[1], N)
+    s[half].set_scope("shared")
+    s[half].compute_at(s[b], turn)
+    _threads(s[half], *half.op.axis)
+    for t, kind in ((tile, False), (late, True)):
+        s[t].set_scope("shared")
+        s[t].compute_at(s[b], turn)
+        for axis in t.op.axis:
+            s[t].align_bounds(axis, N)
+        s[t].tensorize(t.op.axis[0], tma_load((N, N), "float16", 0, late=kind))
+        s[t].pipeline(stages, producer=producer)
+    module = lower(s, [a, c, b], HOPPER)
+    (func,) = module.funcs
+    assert check(func) == []
+    queues = [x.queue for x in statements(func.body) if isinstance(x, Queue) and x.action == "wait"]
+    assert queues.count("tma_late") == 1
+    found = {name: slots(func, name) for name in ("tma", "tma_late")}
+    for seed in range(100 if producer else 0):
+        Block(plan_of(func), found, seed).run()
+    x, y = (np.random.default_rng(k).integers(-9, 9, shape).astype("float16") for k in (0, 1))
+    result = np.full(shape, np.nan, "float16")
+    assert simulate(module, [x, y, result]).findings == []
+    half_of = (x + np.float16(1)).reshape(N, 5, N)[:, :, ::-1].reshape(shape)
+    assert np.array_equal(result, half_of * y)

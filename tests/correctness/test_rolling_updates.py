@@ -232,6 +232,38 @@ def test_iterations_that_add_nothing_are_left_out_where_nothing_else_is_reduced(
     assert (loop[1] != "3") is (limited == "lwt")
 
 
+@pytest.mark.parametrize("power", [te.exp2, te.exp])
+@pytest.mark.parametrize("bounded", [False, True])
+def test_rows_without_a_key_in_the_first_steps_are_right(power: Any, bounded: bool) -> None:
+    """Row i has the keys from i on, so that steps of a block are of some of its rows alone."""
+    rows, keys, width, step = 6, 12, 3, 2
+    x = te.placeholder((rows, keys), name="x")
+    v = te.placeholder((keys, width), name="v")
+    j, jw = (te.reduce_axis((0, keys), name) for name in ("j", "jw"))
+    largest = te.compute((rows,), lambda i: te.max(x[i, j], axis=j, where=j >= i))
+    level = (lambda m: te.max(m, te.const(-1e30))) if bounded else (lambda m: m)
+    powers = te.compute((rows, keys), lambda i, j: power(x[i, j] - level(largest[i])), name="P")
+    weighted = te.compute(
+        (rows, width),
+        lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw, where=jw >= i),
+        name="Weighted",
+    )
+    out = te.compute((rows, width), lambda i, e: weighted[i, e] * te.const(1.0), name="Out")
+    s = te.create_schedule(out.op)
+    turn = _weighted_in_steps(s, out, weighted, step)
+    along, _ = s[largest].split(s[largest].op.reduce_axis[0], factor=step)
+    s[largest].rolling_update(along, s[weighted], turn)
+    s[powers].compute_at(s[weighted], turn)
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal(shape).astype("float32") for shape in ((rows, keys), (keys, width)))
+    y = np.full((rows, width), np.nan, "float32")
+    tilewright.build(s, [x, v, out], "llvm")(a, b, y)
+    taken = np.where(np.arange(keys) >= np.arange(rows)[:, None], a.astype("float64"), -np.inf)
+    base = 2.0 if power is te.exp2 else np.e
+    assert np.allclose(y, base ** (taken - taken.max(1, keepdims=True)) @ b, rtol=1e-5)
+    assert ("Select" in str(tilewright.lower(s, [x, v, out], "llvm"))) is not bounded
+
+
 @pytest.mark.parametrize("names", [("m1", "m2"), ("m", "m")])
 def test_conditions_on_tensors_of_one_name_are_not_the_same(names: tuple[str, str]) -> None:
     """The largest is of all keys, what is summed of two thirds of them."""

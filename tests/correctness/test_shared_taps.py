@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
-from tests.support.dense import convolution, convolutions
-from tests.support.depthwise import TOLERANCE, run
+from tests.support.dense import convolutions
+from tests.support.tiles import HOPPER, TARGETS, built, check_tile
 
 import tilewright
 from tilewright.runtime.sass import opcodes
@@ -22,17 +22,7 @@ from tilewright.topi.nn.thin_boxes import is_thin_forward
 from tilewright.topi.pieces.tap_tiles import TapGradientTile
 from tilewright.topi.templates import TEMPLATES, candidates
 
-HOPPER = "cuda -arch=sm_90a"
-TARGETS = ["sim", pytest.param(HOPPER, marks=pytest.mark.needs_cuda)]
-#: By type and precision, the relative error.
-ERRORS = {"tf32": 2e-3, "tf32x3": 2e-6}
 KINDS = [("float16", "exact"), ("bfloat16", "exact"), ("float32", "tf32"), ("float32", "tf32x3")]
-
-
-def _error(p: Conv, name: str, tile: Any, target: str) -> float:
-    declared = TEMPLATES[name].declare(p, tile)
-    kernel = tilewright.build(TEMPLATES[name].schedule(declared, tile), declared.args, target)
-    return run(p, kernel, device="cpu" if target == "sim" else "cuda", exact=convolution)
 
 
 @st.composite
@@ -59,8 +49,7 @@ def test_gradients_are_right_with_any_tile(kind: tuple[str, str], target: str, d
     p = data.draw(gradients(kind).filter(lambda p: bool(shared_taps(p))))
     tile = data.draw(st.sampled_from(sorted(shared_taps(p), key=str)))
     tile = replace(tile, producer=data.draw(st.integers(0, 1)))
-    error = _error(p, "gpu.tap_gradient", tile, target)
-    assert error < ERRORS.get(p.precision, TOLERANCE[p.dtype]), tile
+    check_tile("gpu.tap_gradient", p, tile, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)
@@ -69,7 +58,7 @@ def test_threads_share_many_parts_of_few_results(splits: int, target: str) -> No
     p = Conv.parse((40, 16, 5, 5), (16, 16, 3, 3), 1, padding=1, pass_="wgrad", layout="NHWC",
                    dtype="float16")  # fmt: skip
     name, tile = "gpu.tap_gradient", TapGradientTile(16, 16, 1, 1, 3, 3, splits=splits)
-    assert _error(p, name, tile, target) < TOLERANCE[p.dtype]
+    check_tile(name, p, tile, target)
     declared = TEMPLATES[name].declare(p, tile)
     added = str(tilewright.lower(TEMPLATES[name].schedule(declared, tile), declared.args, HOPPER))
     assert ("_partial" in added) == (splits > 20)
@@ -83,8 +72,11 @@ _GROUPS: tuple[dict[str, Any], ...] = (
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("own", [2, 8, 16, 32])
-@pytest.mark.parametrize("values", _GROUPS, ids=str)
+@pytest.mark.parametrize(
+    ("values", "own"),
+    [(values, own) for k, values in enumerate(_GROUPS) for own in ((2, 16), (8, 32))[k % 2]],
+    ids=str,
+)
 def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str) -> None:
     """The last block may have fewer boxes."""
     p = Conv.parse(
@@ -95,9 +87,7 @@ def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str
     found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
     assert len(found) > 4
     for k, tile in enumerate(found[:: len(found) // 2]):
-        tile = replace(tile, boxes=2, producer=k % 2)
-        error = _error(p, "gpu.warp_boxes", tile, target)
-        assert error < TOLERANCE[p.dtype], tile
+        check_tile("gpu.warp_boxes", p, replace(tile, boxes=2, producer=k % 2), target)
 
 
 @st.composite
@@ -122,7 +112,7 @@ def test_images_of_few_channels_are_right_by_warps(target: str, data: Any) -> No
     tile = replace(data.draw(st.sampled_from(found)), boxes=data.draw(st.integers(1, 3)))
     if p.out_image[-1] >= 4:
         tile = replace(tile, producer=data.draw(st.integers(0, 1)))
-    assert _error(p, "gpu.warp_boxes", tile, target) < TOLERANCE[p.dtype], tile
+    check_tile("gpu.warp_boxes", p, tile, target)
 
 
 @pytest.mark.parametrize(
@@ -148,8 +138,7 @@ def test_they_are_chosen_and_multiply_without_spills(p: Conv) -> None:
     """Those of ResNet, ResNeXt and stems."""
     template, tile = next(iter(candidates(p, HOPPER)))
     assert template.name in ("gpu.tap_gradient", "gpu.warp_boxes")
-    declared = template.declare(p, tile)
-    program = tilewright.build(template.schedule(declared, tile), declared.args, HOPPER).program
+    program = built(template.name, p, tile, HOPPER).program
     assert any(op.startswith("HMMA") for op in opcodes(program.assembly))
     assert all(used.spills == 0 for used in program.resources.values())
 

@@ -174,6 +174,24 @@ def test_a_choice_among_vector_lanes_reads_only_the_chosen_ones() -> None:
     assert (y.ravel() == np.concatenate([x, np.full(6, -1, "float32")])).all()
 
 
+def test_what_a_select_does_not_choose_may_be_undefined() -> None:
+    b, shared = buffer("B", (8,)), buffer("S", (8,), scope="shared")
+    at = Launch(threadIdx_x=8)
+    t = at.threadx
+    filled = S.If(t < const(4), store(shared, t, 1.0))
+
+    def found(least: int) -> np.ndarray:
+        value = E.Select(t < const(least), shared[t], const(2.0))
+        body = S.Allocate(shared, seq(filled, store(b, t, value)))
+        y = np.zeros(8, "float32")
+        run(module(at.func("choice", [b], body)), y)
+        return y
+
+    assert (found(4) == [1, 1, 1, 1, 2, 2, 2, 2]).all()
+    with pytest.raises(SimulationError, match="S\\[4\\].*which nobody wrote"):
+        found(5)
+
+
 def test_lanes_are_taken_apart_and_put_together() -> None:
     a, b = buffer("A", (8, 2)), buffer("B", (8, 2))
     at = Launch(threadIdx_x=8)

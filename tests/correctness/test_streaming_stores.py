@@ -193,8 +193,10 @@ def test_the_last_level_cache_is_what_the_system_says(tmp_path: Path) -> None:
     caches.last_level.cache_clear()
     for cpu in range(4):
         say(cpu, 0, 1, "Data", "48K", str(cpu))
+        say(cpu, 2, 2, "Unified", "512K", str(cpu))
         say(cpu, 3, 3, "Unified", "16384K", "0-1" if cpu < 2 else "2-3")
     assert [caches.last_level(n, tmp_path) for n in (1, 2, 4)] == [16 << 20, 32 << 20, 32 << 20]
+    assert caches.second_level(tmp_path) == 512 << 10
     caches.last_level.cache_clear()
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.dense import convolution, product
+from tests.support.dense import convolution
 from tests.support.depthwise import run
+from tests.support.tiles import HOPPER, TARGETS, check_tile
 
 import tilewright
 from tilewright.runtime.sass import opcodes
@@ -18,8 +19,6 @@ from tilewright.topi import Conv, Gemm
 from tilewright.topi.gpu.box_products import suits
 from tilewright.topi.templates import TEMPLATES, candidates
 
-TARGETS = ["sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda)]
-HOPPER = "cuda -arch=sm_90a"
 LAST: dict[str, Any] = {"layout": "NHWC", "precision": "tf32x3"}
 #: Channels that fill no step, whose halves would fill more together, few of them, none filled up.
 PROBLEMS: tuple[Conv | Gemm, ...] = (
@@ -43,9 +42,7 @@ def test_results_are_as_near_as_those_of_float32(p: Conv | Gemm, target: str) ->
     template, tile = found[len(str(p)) % len(found)]
     if template.name == "gpu.box_products":
         tile = replace(tile, boxes=2)
-    kernel = tilewright.build(*template.scheduled(p, tile), target)
-    exact: Any = product if isinstance(p, Gemm) else convolution
-    assert run(p, kernel, device="cpu" if target == "sim" else "cuda", exact=exact) < 2e-6
+    check_tile(template.name, p, tile, target)
 
 
 def test_nothing_is_lost_but_the_product_of_the_small_halves() -> None:

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
-from tests.support.dense import convolution
-from tests.support.depthwise import run
-from tests.support.quantized import check
+from tests.support.tiles import TARGETS, check_tile
 
-import tilewright
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.thread_order import leaves_directly
 from tilewright.topi.templates import TEMPLATES
 
-TARGETS = ["sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda)]
 _EPILOGUE = "bias+dequantize+relu+quantize(3,-5)"
 _LAST = {"layout": "NHWC", "dtype": "int8", "epilogue": _EPILOGUE}
 _TF32 = {"layout": "NHWC", "precision": "tf32"}
@@ -108,13 +102,5 @@ _CASES = {
 )
 def test_they_are_exact(name: str, case: str, target: str) -> None:
     p, tile, _ = _CASES[case]
-    template = TEMPLATES[name]
-    declared: Any = template.declare(p, tile)
-    assert leaves_directly(declared, tile)
-    kernel = tilewright.build(template.schedule(declared, tile), declared.args, target)
-    if p.is_quantized:
-        check(kernel, p)
-    else:
-        device = target.split()[0].replace("sim", "cpu")
-        allowed = 2e-6 if p.precision == "tf32x3" else 2e-3
-        assert run(p, kernel, device=device, exact=convolution) < allowed
+    assert leaves_directly(TEMPLATES[name].declare(p, tile), tile)
+    check_tile(name, p, tile, target)

@@ -16,7 +16,7 @@ import tilewright.torch  # noqa: E402
 from tilewright.ir.errors import ArgumentError  # noqa: E402
 from tilewright.torch import kernels  # noqa: E402
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 
 
 @pytest.fixture

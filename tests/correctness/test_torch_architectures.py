@@ -11,7 +11,11 @@ import pytest
 from tests.support.torch_checks import error
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.needs_torch, pytest.mark.filterwarnings("ignore")]
+pytestmark = [
+    pytest.mark.needs_torch,
+    pytest.mark.filterwarnings("ignore"),
+    pytest.mark.usefixtures("plain_code"),
+]
 
 from tests.support.architectures import ARCHITECTURES, architecture  # noqa: E402
 

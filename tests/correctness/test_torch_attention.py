@@ -9,7 +9,7 @@ import pytest
 from tests.support.torch_checks import error
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 nn, F = torch.nn, torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402

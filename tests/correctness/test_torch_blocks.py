@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 import tilewright.torch as tt  # noqa: E402
 from tilewright.torch.blocks import FusedBlock  # noqa: E402
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 
 
 class Block(nn.Module):

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.support.torch_checks import error, gradient_errors
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
@@ -62,7 +62,7 @@ def cases(draw: st.DrawFn, transposed: bool) -> Any:
 
 
 @pytest.mark.parametrize("transposed", [False, True])
-@settings(max_examples=max(10, settings().max_examples // 10))
+@settings(max_examples=max(6, settings().max_examples // 12))
 @given(data=st.data())
 def test_they_are_pytorchs_in_float64(transposed, data):
     rank, (x, w, b), parameters = data.draw(cases(transposed))
@@ -79,7 +79,7 @@ def test_they_are_pytorchs_in_float64(transposed, data):
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_first_and_second_derivatives_are_right(transposed, rank):
-    x = torch.randn(2, 4, *(3, 4, 3)[:rank], dtype=torch.double, requires_grad=True)
+    x = torch.randn(1, 4, *(3, 4, 2)[:rank], dtype=torch.double, requires_grad=True)
     shape = (4, 3) if transposed else (6, 2)
     w = torch.randn(*shape, *[2] * rank, dtype=torch.double, requires_grad=True)
     b = torch.randn(6, dtype=torch.double, requires_grad=True)

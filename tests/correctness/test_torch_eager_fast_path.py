@@ -6,7 +6,7 @@ import pytest
 from tests.support.torch_checks import error, gradient_errors
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels", "plain_code")]
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402

@@ -10,7 +10,7 @@ import pytest
 from tests.support.torch_checks import close
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels", "plain_code")]
 nn = torch.nn
 
 from tests.support.sequences import ACTIVATIONS, sequence, trained, watched  # noqa: E402

@@ -11,7 +11,7 @@ import pytest
 from tests.support.torch_checks import close, error
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels", "plain_code")]
 nn = torch.nn
 
 from tests.support.sequences import Unit, sequence, trained, watched  # noqa: E402

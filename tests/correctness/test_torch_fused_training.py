@@ -9,7 +9,7 @@ import sys
 import pytest
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels", "plain_code")]
 nn = torch.nn
 
 from tests.support.sequences import Unit, trained  # noqa: E402

@@ -15,7 +15,7 @@ from torch import fx, nn  # noqa: E402
 from tilewright.ir.errors import ArgumentError  # noqa: E402
 from tilewright.torch import GroupedConv2d, calls, explain, optimize_, set_policy, undo_  # noqa: E402
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 
 
 @pytest.fixture

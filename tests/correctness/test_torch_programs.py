@@ -14,7 +14,7 @@ import pytest
 from tests.support.torch_checks import error
 
 torch = pytest.importorskip("torch")
-pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels")]
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("only_kernels", "plain_code")]
 nn = torch.nn
 
 from tests.support.sequences import sequence  # noqa: E402

@@ -8,7 +8,7 @@ import pytest
 from tests.support.torch_checks import close
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 nn = torch.nn
 
 from tests.support.large_kernels import (  # noqa: E402

@@ -18,7 +18,7 @@ from tilewright import te  # noqa: E402
 from tilewright.ir.errors import ArgumentError, LanguageError  # noqa: E402
 from tilewright.torch.calls import lying  # noqa: E402
 
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 FORMATS = [torch.contiguous_format, torch.channels_last]
 
 

@@ -10,7 +10,7 @@ import pytest
 from tests.support.torch_checks import error, gradient_errors
 
 torch = pytest.importorskip("torch")
-pytestmark = pytest.mark.needs_torch
+pytestmark = [pytest.mark.needs_torch, pytest.mark.usefixtures("plain_code")]
 F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402

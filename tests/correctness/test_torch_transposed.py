@@ -10,7 +10,7 @@ from tests.support.torch_checks import error, gradient_errors
 torch = pytest.importorskip("torch")
 pytestmark = [
     pytest.mark.needs_torch,
-    pytest.mark.usefixtures("only_kernels"),
+    pytest.mark.usefixtures("only_kernels", "plain_code"),
     pytest.mark.filterwarnings("error"),
 ]
 nn, F = torch.nn, torch.nn.functional

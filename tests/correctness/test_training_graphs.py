@@ -14,6 +14,8 @@ from tilewright.graph.pipeline import optimized
 from tilewright.graph.value import Input, Node
 from tilewright.target import Target
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 GPU, CPU = Target.parse("cuda -arch=sm_90a"), Target.parse("llvm")
 #: Of images with channels last.
 SHAPE, AXES = (4, 9, 7, 24), (0, 1, 2)

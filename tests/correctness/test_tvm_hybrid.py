@@ -12,6 +12,8 @@ from tilewright import tvm
 from tilewright.ir.errors import LanguageError
 from tilewright.tvm import te
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 rng = np.random.default_rng(0)
 
 

@@ -8,6 +8,8 @@ import pytest
 from tilewright import tvm
 from tilewright.tvm import te, tir
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 rng = np.random.default_rng(0)
 
 

@@ -9,6 +9,8 @@ from tilewright import ir, tvm
 from tilewright.ir.errors import LanguageError, LoweringError
 from tilewright.tvm import te, tir, topi
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 
 def add_one(n=8):
     A = te.placeholder((n,), name="A")

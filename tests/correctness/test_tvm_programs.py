@@ -12,6 +12,8 @@ from tilewright import tvm
 from tilewright.target.instructions import dot, dp4a
 from tilewright.tvm import te, tir, topi
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 OPENCL = pytest.param("opencl", marks=pytest.mark.needs_opencl)
 GPUS = pytest.mark.parametrize("target", ["sim", OPENCL])
 CPU_AND_SIM = pytest.mark.parametrize("target", ["llvm", "sim"])

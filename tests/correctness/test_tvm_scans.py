@@ -10,6 +10,8 @@ import pytest
 from tilewright import tvm
 from tilewright.tvm import te
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 rng = np.random.default_rng(0)
 
 

@@ -10,6 +10,8 @@ from tilewright.ir.errors import LanguageError
 from tilewright.tvm import te, topi
 from tilewright.tvm.topi import testing as ref
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 rng = np.random.default_rng(0)
 
 

@@ -14,6 +14,8 @@ from tilewright.ir.errors import LanguageError
 from tilewright.tvm import te, topi
 from tilewright.tvm.topi import testing as ref
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 # -- what is found -----------------------------------------------------------------------------
 
 

@@ -12,6 +12,8 @@ from tilewright.tvm.contrib import sparse as csr
 from tilewright.tvm import te, topi
 from tilewright.tvm.topi import testing as ref
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 LINE, IMAGE, BOX = real(1, 4, 9), real(1, 4, 6, 6), real(1, 4, 4, 5, 6)
 LAST = IMAGE.transpose(0, 2, 3, 1)
 PARTS = IMAGE.reshape(1, 2, 2, 6, 6).transpose(0, 1, 3, 4, 2)

@@ -15,6 +15,8 @@ from tilewright.runtime.llvm_link import register_symbol
 from tilewright.tvm import autotvm, te, topi
 from tilewright.tvm.topi import testing as reference
 
+pytestmark = pytest.mark.usefixtures("plain_code")
+
 rng = np.random.default_rng(0)
 
 

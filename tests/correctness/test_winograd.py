@@ -18,6 +18,7 @@ from tilewright.select.algorithm import Scheduled
 from tilewright.select.choice import options
 from tilewright.target import Target
 from tilewright.topi import Conv
+from tilewright.topi.cpu import winograd_tiles
 from tilewright.topi.nn.winograd import POINTS, TAPS, Transforms
 from tilewright.topi.sketches.winograd import WinogradTile
 from tilewright.topi.templates import TEMPLATES, templates
@@ -162,3 +163,13 @@ def test_it_is_an_argument_of_pytorchs_function():
     (grad,) = torch.autograd.grad(y.sum(), w)
     (wanted,) = torch.autograd.grad(exact.sum(), w)
     assert torch.allclose(grad, wanted.float(), rtol=1e-4, atol=1e-4)
+
+
+def test_a_filter_is_read_once_where_the_last_level_cache_is_slow(monkeypatch):
+    """Of 128 channels it is more than a second-level cache holds, in every task."""
+    p = layer((1, 128, 28, 28), 128, layout="NHWC", constants=("filter",))
+    known = winograd_tiles.features(CPU) - {"amx-tile"}
+    for name, several in (("amx-tile", False), ("", True)):
+        monkeypatch.setattr(winograd_tiles, "features", lambda _, more=name: known | {more})
+        (tile, *_) = WINOGRAD.candidates(p, CPU)
+        assert (tile.tiles < 49 and tile.parts == 1) == several, tile

@@ -122,11 +122,14 @@ def texts(source: str) -> Iterator[tuple[int, str]]:
 
 def found(where: str, lines: Iterator[tuple[int, str]], words: dict[str, str]) -> list[str]:
     """What to change."""
+    flags = 0 if words is NAMES else re.IGNORECASE
+    any_word = re.compile("|".join(f"(?:{pattern})" for pattern in words), flags)
     return [
         f"{where}:{number}: {text.strip()[:80]!r}: write {word}"
         for number, text in lines
+        if any_word.search(text)
         for pattern, word in words.items()
-        if re.search(pattern, text, 0 if words is NAMES else re.IGNORECASE)
+        if re.search(pattern, text, flags)
     ]
 
 

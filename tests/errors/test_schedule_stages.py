@@ -232,7 +232,7 @@ class TestCacheRead:
         s, a, b, _, _ = chain()
         refuses(
             lambda: s.cache_read(a, "texture", [b]), "unknown scope 'texture'",
-            mend="The scopes are global, shared, warp, fragment, local",
+            mend="The scopes are global, cluster, shared, warp, fragment, local",
         )  # fmt: skip
 
 
@@ -280,7 +280,7 @@ class TestCacheWrite:
         s, _, b, _ = sums()
         refuses(
             lambda: s.cache_write(b, "register"), "unknown scope 'register'",
-            mend="The scopes are global, shared, warp, fragment, local",
+            mend="The scopes are global, cluster, shared, warp, fragment, local",
         )  # fmt: skip
 
 
@@ -368,7 +368,7 @@ class TestStorage:
         s, _, b, _ = sums()
         refuses(
             lambda: s[b].set_scope("cache"), "unknown scope 'cache'",
-            stage="B", mend="The scopes are global, shared, warp, fragment, local",
+            stage="B", mend="The scopes are global, cluster, shared, warp, fragment, local",
         )  # fmt: skip
 
     @pytest.mark.parametrize("primitive", ["storage_align", "align_bounds"])

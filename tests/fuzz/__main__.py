@@ -43,7 +43,7 @@ MEANING = {
     "wrong": "another result",
     "missed": "proved, and sim or the declaration refutes it",
     "internal": "an error that is not Tilewright's own, or source that does not compile",
-    "large": "a model that is made, and is too large to run here",
+    "large": "a model, or a program for sim, that is made, and is too large to run here",
     "memory": "an error of memory that is not Tilewright's own",
     "escaped": "a file outside of the model's folder was read",
     "died": "the process ended",

@@ -44,7 +44,7 @@ def programs(draw: Callable[..., Any]) -> tuple[Drawn, Drawn]:
 def test_programs_mean_what_they_declare(shard: int) -> None:
     tally: Counter[str] = Counter()
 
-    @settings(max_examples=max(5, 5 * settings().max_examples // SHARDS), database=None)
+    @settings(max_examples=max(5, 4 * settings().max_examples // SHARDS), database=None)
     @given(both=programs())
     def check(both: tuple[Drawn, Drawn]) -> None:
         for drawn in both:

@@ -119,7 +119,7 @@ IN_REGISTERS = (
     [(name, p) for name in IN_REGISTERS for p in DEPTHWISE if TEMPLATES[name].fits(p, SIM)],
     ids=str,
 )
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(data=st.data())
 def test_sums_in_registers_are_counted(name, p, data):
     template = TEMPLATES[name]
@@ -146,7 +146,7 @@ def test_sums_in_registers_are_counted(name, p, data):
 @pytest.mark.parametrize(
     "p", [p for p in DEPTHWISE if TEMPLATES["gpu.reduction_pixel_tiles"].fits(p, SIM)], ids=str
 )
-@settings(max_examples=3)
+@settings(max_examples=2)
 @given(data=st.data())
 def test_sums_over_tiles_are_counted(p, data):
     template = TEMPLATES["gpu.reduction_pixel_tiles"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Callable
 from functools import reduce
@@ -115,12 +116,8 @@ def splits(n: int) -> tuple[Any, list[Any]]:
 
 
 def calls(work: Callable[[], object]) -> int:
-    """How many functions of Python are called, the fewer of two times: what other tests left to the
-    garbage collector may be called back in one of them."""
-    return min(_calls(work), _calls(work))
-
-
-def _calls(work: Callable[[], object]) -> int:
+    """How many functions of Python are called, but for what other tests left to the collector of
+    garbage to be called back."""
     count = 0
 
     def note(frame: object, event: str, argument: object) -> None:
@@ -128,11 +125,13 @@ def _calls(work: Callable[[], object]) -> int:
         count += event == "call"
 
     before = sys.getprofile()
+    gc.disable()
     sys.setprofile(note)
     try:
         work()
     finally:
         sys.setprofile(before)
+        gc.enable()
     return count
 
 

@@ -118,8 +118,6 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
     "torchvision's MobileNetV2": _torchvision,
     "a ConvNeXt": _next,
     "a decoder": _decoder,
-    "MobileNetV2": _blocks("ds_r1_k3_s1_c8", "ir_r2_k3_s2_e3_c8", act_layer=nn.ReLU6),
-    "MnasNet": _blocks("ds_r1_k3_s1_c8_noskip", "ir_r2_k5_s2_e3_c8_se0.25"),
     "MixNet": _blocks("ds_r1_k3_s1_c8", "ir_r1_k3.5.7_a1.1_p1.1_s2_e4_c8_se0.5_nsw"),
     "MobileNetV4": _blocks("cn_r1_k3_s2_e1_c8", "uir_r1_a3_k3_s2_e2_c8", "uir_r1_a0_k3_s1_e2_c8"),
     "TensorFlow's EfficientNet": _blocks(
@@ -129,17 +127,12 @@ ARCHITECTURES: dict[str, Callable[[], Any]] = {
         "ds_r1_k3_s1_e1_c8_nre", "ir_r1_k5_s2_e3_c8_se0.25", "cn_r1_k1_s1_c16",
         kind="MobileNetV3", act_layer=nn.Hardswish,
     ),
-    "LCNet": _blocks(
-        "dsa_r1_k3_s1_c8", "dsa_r1_k5_s2_c8_se0.25", kind="MobileNetV3", act_layer=nn.Hardswish
-    ),
     "GhostNet": _ghost,
     "MobileOne": _mobileone,
-    "ConvNeXt": _named("convnext_atto", **_NARROW),
     "ConvNeXt V2": _named("convnextv2_atto", **_NARROW),
     "MambaOut": _named("mambaout_femto", **_NARROW),
     "EdgeNeXt": _named("edgenext_xx_small", **_WIDE),
     "StarNet": _named("starnet_s050", base_dim=8, **_FOUR),
-    "SwiftFormer": _named("swiftformer_xs", layers=(1, 1, 1, 1), **_EMBED),
     "XCiT": _named(
         "xcit_nano_12_p16_224", depth=1, cls_attn_layers=1, embed_dim=16, num_heads=2
     ),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import re
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,20 @@ def aligned(a: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return made
 
 
+#: C++ without optimising, which takes a compiler less time than kernels of tests take to run.
+_FLAGS = ("-std=c++20", "-O0", "-w", "-fPIC", "-pthread", "-ffp-contract=off")
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    """A folder with the header, translated once for all kernels, where compilers look for it."""
+    folder = tempfile.TemporaryDirectory(prefix="cuda-on-cpu-", ignore_cleanup_errors=True)
+    header = shutil.copy(_HEADER, folder.name)
+    made = f"{header}.gch"
+    subprocess.run([COMPILER, *_FLAGS, "-x", "c++-header", header, "-o", made], check=False)
+    return folder
+
+
 def run(
     module: Module,
     arrays: Sequence[np.ndarray[Any, Any]],
@@ -45,8 +61,8 @@ def run(
     source, library = folder / "kernel.cc", folder / "kernel.so"
     source.write_text(text)
     assert COMPILER is not None
-    command = [COMPILER, "-std=c++20", "-O0", "-w", "-fPIC", "-shared", "-pthread"]
-    command += ["-ffp-contract=off", "-include", str(_HEADER), str(source), "-o", str(library)]
+    command = [COMPILER, *_FLAGS, "-shared", "-include", f"{_folder().name}/{_HEADER.name}"]
+    command += [str(source), "-o", str(library)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stderr[:3000]}\n{text}"
     function = getattr(ctypes.CDLL(str(library)), launcher_name(module))

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support import attention, depthwise, quantized
+from tests.support import attention, depthwise, mlp, quantized
 from tests.support.dense import convolution, product
 from tests.support.drawing import Dice, Replayed, Seeded
 from tests.support.drawn_programs import Outcome
@@ -25,7 +25,7 @@ from tilewright.ir.errors import ProblemError, TilewrightError, VerificationErro
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.registry import algorithms
 from tilewright.target import Target
-from tilewright.topi import Attention, Conv, Conv3d, Gemm
+from tilewright.topi import Attention, Conv, Conv3d, Gemm, Mlp
 from tilewright.topi.problem import Problem
 
 #: Multiplications of a problem, at most, by the kind of the target.
@@ -105,6 +105,8 @@ class DrawnProblem:
         p, kernel = self.problem, self.kernel
         if isinstance(p, Attention):
             return attention.error(p, kernel, seed)
+        if isinstance(p, Mlp):
+            return mlp.error(p, kernel, seed)
         assert p is not None
         if p.is_quantized:
             arrays = quantized.inputs(p, seed)
@@ -154,10 +156,13 @@ def allowed(p: Problem) -> float:
 
 def problem(dice: Dice, most_work: int) -> Problem:
     """One of any operator, with at most about ``most_work`` multiplications."""
-    kind = dice.pick(("conv", "conv", "conv", "depthwise", "conv3d", "gemm", "gemm", "attention"))
+    kind = dice.pick(
+        ("conv", "conv", "conv", "depthwise", "conv3d", "gemm", "gemm", "attention", "mlp")
+    )
+    own = {"attention": _attention, "mlp": _mlp}
     while True:  # what no operator has, like a gradient of integers, is drawn again
         try:
-            p = _attention(dice) if kind == "attention" else _sums(dice, kind, most_work)
+            p = own[kind](dice) if kind in own else _sums(dice, kind, most_work)
         except ProblemError:
             continue
         if p.flops <= 2 * most_work:
@@ -248,4 +253,13 @@ def _attention(dice: Dice) -> Attention:
         depth=dice.pick((1, 8, 16, 20, 32, 64)), causal=dice.chance(20), mask=mask,
         mask_dtype="bool" if mask and dice.chance(50) else "",
         layout=dice.pick(("BHSD", "BSHD")), dtype=dice.pick(("float16", "bfloat16", "float32")),
+    )  # fmt: skip
+
+
+def _mlp(dice: Dice) -> Mlp:
+    m, k, hidden, n = (dice.pick((1, 7, 16, 40, 64, 96, 130, 192)) for _ in range(4))
+    inner = [x for x in dice.some(_STEPS, 12) if x != "residual"]
+    return Mlp(
+        m=m, k=k, hidden=hidden, n=n, inner="+".join(inner), epilogue=dice.some(_STEPS, 12),
+        dtype=dice.pick(("float16", "bfloat16", "float32")),
     )  # fmt: skip

@@ -17,6 +17,8 @@ from tilewright.ir.dtype import dtype, int_range
 from tilewright.ir.errors import LoweringError, ScheduleError, VerificationError
 from tilewright.ir.expr import IntImm, Var
 from tilewright.ir.func import Module
+from tilewright.ir.stmt import For, ForKind, Stmt
+from tilewright.ir.visit import children
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.build import backend
 from tilewright.runtime.kernel import Kernel
@@ -28,6 +30,8 @@ from tilewright.te import Tensor
 from tilewright.verify import verify
 
 Array = np.ndarray[Any, Any]
+#: What sim executes in some seconds.
+_MOST_STEPS = 500_000
 
 
 @dataclass
@@ -170,6 +174,8 @@ def judge(cases: Case | Sequence[Case], s: Schedule, target: str, promised: bool
             return Outcome("missed", case.illegal)
     if machine.kind == "opencl" and takes_too_long(module):
         return Outcome("refused", "PoCL unrolls a loop with many barriers")
+    if machine.kind == "sim" and sum(_steps(func.body) for func in module.funcs) > _MOST_STEPS:
+        return Outcome("large", f"more than {_MOST_STEPS} steps")
     kernel = Kernel(backend(machine).compile_module(module, machine), outputs(module))
     for case in cases:
         if not case.defined:
@@ -183,6 +189,14 @@ def judge(cases: Case | Sequence[Case], s: Schedule, target: str, promised: bool
         if wrong:
             return Outcome("wrong", wrong)
     return Outcome("right")
+
+
+def _steps(s: Stmt) -> int:
+    """How many statements sim executes, all threads at once, at most."""
+    inner = sum(_steps(x) for x in children(s) if isinstance(x, Stmt))
+    if isinstance(s, For) and s.kind is not ForKind.THREAD and isinstance(s.extent, IntImm):
+        return s.extent.value * inner
+    return max(inner, 1)
 
 
 def _harmless(case: Case, module: Module) -> bool:

@@ -4,25 +4,56 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.support.dense import convolution
-from tests.support.depthwise import run
+import pytest
+from tests.support.dense import convolution, product
+from tests.support.depthwise import TOLERANCE, run
+from tests.support.quantized import check
 
 import tilewright
-from tilewright.ir.func import Func
+from tilewright.ir.func import Func, Module
 from tilewright.lower.pipeline import lower
-from tilewright.topi import Conv
+from tilewright.runtime.kernel import Kernel
+from tilewright.target import Target
+from tilewright.topi import Gemm
+from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 
-
-def error_of(name: str, p: Conv, tile: Any, target: str) -> float:
-    """The relative error of the kernel on a device, or on ``sim``, beside float64."""
-    schedule, args = TEMPLATES[name].scheduled(p, tile)
-    kernel = tilewright.build(schedule, args, target)
-    device = target.split()[0].replace("sim", "cpu")
-    return run(p, kernel, device=device, exact=convolution)
+HOPPER = "cuda -arch=sm_90a"
+#: Where kernels for Hopper GPUs run.
+TARGETS = ["sim", pytest.param(HOPPER, marks=pytest.mark.needs_cuda)]
 
 
-def lowered(name: str, p: Conv, tile: Any, target: str) -> Func:
+def built(name: str, p: Problem, tile: Any, target: str | Target) -> Kernel:
+    """The kernel of the template of this name."""
+    return tilewright.build(*TEMPLATES[name].scheduled(p, tile), target)
+
+
+def module_of(name: str, p: Problem, tile: Any, target: str = HOPPER) -> Module:
+    """What it is compiled from."""
+    return lower(*TEMPLATES[name].scheduled(p, tile), target)
+
+
+def lowered(name: str, p: Problem, tile: Any, target: str) -> Func:
     """The first of its functions."""
-    schedule, args = TEMPLATES[name].scheduled(p, tile)
-    return lower(schedule, args, target).funcs[0]
+    return module_of(name, p, tile, target).funcs[0]
+
+
+def error_of(name: str, p: Problem, tile: Any, target: str) -> float:
+    """The relative error of the kernel on a device, or on ``sim``, beside float64."""
+    return _error(built(name, p, tile, target), p, target)
+
+
+def check_tile(name: str, p: Problem, tile: Any, target: str) -> Kernel:
+    """The kernel, which is as right as its types allow: exact where they are integers."""
+    kernel = built(name, p, tile, target)
+    if p.is_quantized:
+        check(kernel, p)
+    else:
+        allowed = {"tf32": 2e-3, "tf32x3": 2e-6}.get(p.precision, TOLERANCE[p.dtype])
+        assert _error(kernel, p, target) < allowed, (name, tile)
+    return kernel
+
+
+def _error(kernel: Kernel, p: Problem, target: str) -> float:
+    exact = product if isinstance(p, Gemm) else convolution
+    return run(p, kernel, device=target.split()[0].replace("sim", "cpu"), exact=exact)

@@ -31,7 +31,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import ForKind, Stmt
 from tilewright.ir.visit import Steps, distinct, indexes, run, statements, stores, uses, walk
-from tilewright.lower.analysis.clusters import cluster_of
+from tilewright.lower.analysis.clusters import blocks_of_cluster, cluster_of
 from tilewright.lower.analysis.steps import steps
 from tilewright.lower.async_.split_barriers import block_threads
 from tilewright.lower.context import bind_extents
@@ -98,8 +98,9 @@ class CLikePrinter(InstructionPrinter):
         # Products of warpgroups take as many registers as their schedule meant them to.
         grid = grid_size(func) if max(groups, default=1) <= self.warp_size else None
         cluster = cluster_of(func.body) if self.maps else 1
+        together = max(cluster, blocks_of_cluster(func))
         divided = block if func.producer and d.kind == "cuda" else None
-        launch = Launch(block_of(divided) if divided else block, grid, space.total, cluster)
+        launch = Launch(block_of(divided) if divided else block, grid, space.total, together)
         self.line(f"{d.signature(symbol, params, launch)} {{")
         self.indent = 1
         if not self.maps:
@@ -123,13 +124,11 @@ class CLikePrinter(InstructionPrinter):
                 count, known = slots(func, queue), self.maps if queue == used[0] else ()
                 for line in d.begin_loads(queue, name, count, arriving, whole, known, cluster):
                     self.line(line)
-            # What lies in the block's memory does not wait for other kernels.
-            func = self._early(func) if cluster == 1 and not divided else func
-            self._begin(func)
+        # What lies in the block's memory does not wait for other kernels.
         if divided:
-            self._divided(func, math.prod(divided))
+            self._divided(func, math.prod(divided), cluster)
         else:
-            self.stmt(func.body)
+            self.stmt((self._follow(func, cluster) if self.maps else func).body)
         for line in d.end_loads() if cluster > 1 else ():
             self.line(line)
         self.indent = 0
@@ -138,8 +137,15 @@ class CLikePrinter(InstructionPrinter):
         asked = shared + (d.shared_asked(launch) - space.total if maps else 0)
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
 
+    def _follow(self, func: Func, cluster: int) -> Func:
+        """Add the loads that need not wait for other kernels, and the wait; the function without
+        them."""
+        if cluster == 1:
+            func = self._early(func)
+        self._begin(func)
+        return func
+
     def _early(self, func: Func) -> Func:
-        """Add the loads that need not wait for other kernels; the function without them."""
         early = early_loads(func)
         if not early.found:
             return func
@@ -156,7 +162,7 @@ class CLikePrinter(InstructionPrinter):
         left = (k for k in func.constants if func.params[k] in early.left)
         return replace(func, body=early.body, constants=tuple(left))
 
-    def _divided(self, func: Func, threads: int) -> None:
+    def _divided(self, func: Func, threads: int, cluster: int) -> None:
         """The body, where some warps are not those of the program: the producer's part of it, if
         there are boxes to copy, and that of the first ``threads``."""
         d = self.dialect
@@ -167,14 +173,15 @@ class CLikePrinter(InstructionPrinter):
                 return
             self.line(f"if ({d.is_consumer(threads)}) {{")
             self.indent += 1
-            self.line(d.divide_loads(producer=False))
+            self._divide(func, producer=False)
             self.names.push()
+            self._begin(func)
             self.stmt(consumed(func))
             self.names.pop()
             self.indent -= 1
         self.line("} else {")
         self.indent += 1
-        self.line(d.divide_loads(producer=True))
+        self._divide(func, producer=True)
         self.names.push()
         for axis in func.launch:
             if axis.tag.startswith("threadIdx"):
@@ -182,10 +189,14 @@ class CLikePrinter(InstructionPrinter):
                 index = lane_of(axis.tag)
                 self.line(f"{d.variable(axis.var.dtype, name)} = {index};")
                 self.variables[axis.var] = code(name)
-        self.stmt(produced(func))
+        self.stmt(produced(self._follow(func, cluster)))
         self.names.pop()
         self.indent -= 1
         self.line("}")
+
+    def _divide(self, func: Func, producer: bool) -> None:
+        for queue in queues(func):
+            self.line(self.dialect.divide_loads(queue, producer))
 
     def _begin(self, func: Func) -> None:
         known: dict[str, int] = {}
@@ -246,7 +257,7 @@ class CLikePrinter(InstructionPrinter):
     def _is_shared(self, buffer: Buffer) -> bool:
         if not self.dialect.is_gpu:
             return False
-        return buffer.scope in ("shared", "warp")
+        return buffer.scope in ("cluster", "shared", "warp")
 
     def _allocate(self, s: S.Allocate) -> Steps:
         if not self._is_shared(s.buffer):

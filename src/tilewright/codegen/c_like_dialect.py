@@ -324,6 +324,10 @@ class Dialect:
         """A barrier among the threads of a block or a warp, as lines."""
         raise TargetError(f"{self.kind} has no barriers")
 
+    def of_block(self, name: str, rank: Code) -> str:
+        """An array as the block with that number in the cluster has it."""
+        raise TargetError(f"{self.kind} has no memory of clusters")
+
     #: Bytes of shared memory from which on it is asked for at the launch; 0: never.
     static_shared_limit = 0
 
@@ -443,8 +447,8 @@ class Dialect:
         """What a kernel does last where blocks of a cluster shared boxes."""
         raise NotImplementedError
 
-    def divide_loads(self, producer: bool) -> str:
-        """The first statement of the part of a ``producer``, or of the others."""
+    def divide_loads(self, queue: str, producer: bool) -> str:
+        """A first statement of the part of a ``producer``, or of the others, for each queue."""
         raise NotImplementedError
 
     def is_consumer(self, threads: int) -> str:

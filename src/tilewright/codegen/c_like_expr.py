@@ -195,7 +195,7 @@ class ExpressionPrinter:
 
     def _load(self, e: E.Load) -> Code:
         d = self.dialect
-        name = self.name_of(e.buffer)
+        name = self.source(e)
         if e.predicate is None or self.analyzer.prove(e.predicate):
             return d.load(e.buffer, name, self.expr(e.indices[0]))
         condition = self.expr(e.predicate)
@@ -211,6 +211,16 @@ class ExpressionPrinter:
                 f"buffer {buffer.name!r} is neither a parameter of the kernel nor allocated in it"
             )
         return found
+
+    def source(self, e: E.Load) -> str:
+        """What a load reads from: the buffer, or the part of it that another block of a cluster
+        keeps."""
+        name = self.name_of(e.buffer)
+        if e.buffer.scope != "cluster":
+            return name
+        rank = e.indices[1]
+        rank = rank.value if isinstance(rank, E.Broadcast) else rank
+        return self.dialect.of_block(name, self.expr(rank))
 
     def _let(self, var: Var, value: Expr, body: Expr) -> Code:
         if self._guards:

@@ -269,9 +269,9 @@ class VectorPrinter(ExpressionPrinter):
             at = self.expr(self.lane(E.Ramp(base, ops.const(1, base.dtype), e.dtype.lanes), i))
             texts.append(self.names.fresh(f"{buffer.name}_v"))
             if where is None:
-                value: Code | None = d.load_vector(buffer, self.name_of(buffer), at, k, aligned)
+                value: Code | None = d.load_vector(buffer, self.source(e), at, k, aligned)
             else:
-                value = d.load_vector_where(buffer, self.name_of(buffer), at, k, where, fill)
+                value = d.load_vector_where(buffer, self.source(e), at, k, where, fill)
             if value is None:
                 return None
             values.append(value)

@@ -61,7 +61,7 @@ class CudaDialect(CudaVectors):
         "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most load_where_or "
         f"load_where load_where_as {' '.join(NAMES)} TensorMap TileLoads shared_address "
         f"own_register exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16 "
-        "ClusterLoads".split()
+        "ClusterLoads meet_cluster of_block".split()
         + [*HELPERS, *BYTES]
     )
     types: ClassVar[dict[str, str]] = {
@@ -223,9 +223,16 @@ class CudaDialect(CudaVectors):
         return f'asm volatile("prefetch.global.L2 [%0];" :: "l"({pointer}))'
 
     def barrier(self, scope: str) -> Iterable[str]:
+        if scope == "cluster":
+            self.require("clusters")
+            return ("meet_cluster();",)
         if self.among and scope != "warp":
             return (f'asm volatile("bar.sync 1, {self.among};" ::: "memory");',)
         return ("__syncwarp();" if scope == "warp" else "__syncthreads();",)
+
+    def of_block(self, name: str, rank: Code) -> str:
+        self.require("clusters")
+        return f"of_block({name}, {rank})"
 
     def shared_pool(self, name: str, align: int = 16) -> str:
         self.pool = name
@@ -276,8 +283,8 @@ class CudaDialect(CudaVectors):
     def end_loads(self) -> Iterable[str]:
         return (f"{TILES}.meet();",)
 
-    def divide_loads(self, producer: bool) -> str:
-        return f"{TILES}.{'produce' if producer else 'consume'}();"
+    def divide_loads(self, queue: str, producer: bool) -> str:
+        return f"{queue}.{'produce' if producer else 'consume'}();"
 
     def is_consumer(self, threads: int) -> str:
         return f"__shfl_sync(0xffffffffu, (int)threadIdx.x, 0) < {threads}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.codegen.cluster_loads import TEXT as CLUSTER_LOADS
+from tilewright.codegen.cluster_memory import TEXT as CLUSTERS
 from tilewright.codegen.cuda_bytes import TEXTS as BYTES
 from tilewright.codegen.cuda_functions import TEXTS
 from tilewright.codegen.cuda_vectors import structure
@@ -129,6 +130,8 @@ def prelude(needs: set[str], own: bool = True) -> str:
         parts.append(TILE_LOADS)
     if "loads of clusters" in needs:
         parts.append(CLUSTER_LOADS)
+    if "clusters" in needs:
+        parts.append(CLUSTERS)
     if "shared_address" in needs:
         parts.append(SHARED_ADDRESS)
     if EXCHANGE in needs:

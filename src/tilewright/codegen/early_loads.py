@@ -24,12 +24,16 @@ from tilewright.ir.stmt import (
     Remark,
     Seq,
     Stmt,
+    Store,
     let,
     seq,
     with_body,
 )
 from tilewright.ir.visit import distinct, statements
 from tilewright.target.queues import TILES
+
+#: Scopes of what is a thread's own.
+_REGISTERS = ("fragment", "local")
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,8 @@ class _Search:
                 return Seq(()), True
             if not any(b in self.constants for b in sources):
                 return s, True
+        if _within_registers(s):
+            return s, True
         match s:
             case Queue(queue, "commit") if queue == TILES:
                 self.group += 1
@@ -103,6 +109,14 @@ def _sources(s: Stmt) -> list[Buffer]:
             found = [_sources(x) for x in stmts]
             return [b for each in found for b in each] if all(found) else []
     return []
+
+
+def _within_registers(s: Stmt) -> bool:
+    """Whether a statement stores into registers, and loads from these alone: whatever comes to the
+    block's memory does so before it as well as behind it."""
+    inner = all(isinstance(x, (For, If, Let, Remark, Seq, Store)) for x in statements(s))
+    buffers = {x.buffer for x in distinct(s) if isinstance(x, (Load, Store))}
+    return inner and bool(buffers) and all(b.scope in _REGISTERS for b in buffers)
 
 
 def _loads(e: Expr) -> bool:

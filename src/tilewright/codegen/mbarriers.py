@@ -16,7 +16,8 @@ A kernel may ask for boxes of several groups before the first is committed
 (:mod:`.early_loads`): their mbarriers wait for the arrival that commits them.
 
 Where a producer copies boxes (:mod:`.producers`), all threads of that warp wait for copies that are
-free, the first one asks for boxes, and nobody else waits for copies.
+free, the first one asks for boxes, and nobody else waits for copies. Late boxes are freed on the
+mbarriers of the others: of these there are as many as both queues need.
 
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.
@@ -53,6 +54,8 @@ def slots(func: Func, name: str) -> int:
     Raises :class:`TargetError` where there is no bound on the groups under way.
     """
     peak = _Groups(name, func.producer).after(func.body, (0, 0))[2]
+    if name == TILES and func.producer:  # whose mbarriers tell of copies of all queues
+        peak += _Groups(LATE_TILES, True).after(func.body, (0, 0))[2]
     # In a cluster, a warp may have done with a copy and not have told all blocks yet.
     more = int(cluster_of(func.body) > 1)
     return 1 << max(peak - 1 + more, 0).bit_length()
@@ -69,15 +72,15 @@ def warps(func: Func) -> int:
 
 class _Groups:
     """Bounds on the groups of which some thread may not know the end: now, after the next barrier
-    of the block, and the most so far. A ``producer``, which commits those of tiles, comes to no
-    barrier but arrivals, and they are none for the threads that commit the others."""
+    of the block, and the most so far. A ``producer``, which commits them, comes to no barrier but
+    arrivals."""
 
     def __init__(self, name: str, producer: bool) -> None:
         self.name, self.producer = name, producer
 
     def _meets(self, barrier: Sync) -> bool:
         """Whether who commits has gone through a barrier when all others have come to it."""
-        return not self.producer or barrier.split is (self.name == TILES)
+        return not self.producer or barrier.split
 
     def after(self, s: Stmt, state: tuple[int, ...]) -> tuple[int, int, int]:
         now, later, peak = (*state, 0)[:3]

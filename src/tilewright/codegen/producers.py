@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 
+from tilewright.codegen.mbarriers import NAMES
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
@@ -34,7 +35,6 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import loads, statements
 from tilewright.lower.async_.split_barriers import WARP
-from tilewright.target.queues import TILES
 
 _NOTHING = Seq(())
 
@@ -84,9 +84,9 @@ def _part(s: Stmt, producer: bool) -> Stmt:
         case Store() | Evaluate() | AllReduce():
             return _NOTHING if producer else s
         case Instr(instruction):
-            return s if (instruction.queue == TILES) == producer else _NOTHING
+            return s if (instruction.queue in NAMES) == producer else _NOTHING
         case Queue(queue):
-            return s if not producer or (queue == TILES and s.action != "proxy") else _NOTHING
+            return s if not producer or (queue in NAMES and s.action != "proxy") else _NOTHING
         case Sync(_, _, split):
             return s if split or not producer else _NOTHING
         case Seq(stmts):

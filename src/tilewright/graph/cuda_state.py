@@ -18,7 +18,7 @@ from tilewright.ir.errors import TargetError
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.cuda_driver import Memory, device, stream_handle
-from tilewright.runtime.cuda_graph import CudaGraph, Stream
+from tilewright.runtime.cuda_graph import CudaGraph, Mark, Stream
 from tilewright.runtime.narrow_floats import storage_type
 from tilewright.runtime.ndarray import Device, NDArray, array, empty
 
@@ -38,6 +38,7 @@ class CudaState(State):
         self.device = device(int(executor.device.partition(":")[2] or 0))
         super().__init__(executor)
         self.stream = Stream(self.device)
+        self._other: Stream | None = None  # of branches: workspaces are those of a stream
         self.captures, self.calls = executor.capture, 0
         self._graph: CudaGraph | None = None
         self._launches: list[tuple[Callable[..., None], tuple[int, ...]]] = []
@@ -142,7 +143,7 @@ class CudaState(State):
         """Whether launches are recorded, now where they were not."""
         if self._graph is None and self.captures:
             try:
-                self._graph = CudaGraph(self.stream, self._each)
+                self._graph = CudaGraph(self.stream, self._beside)
             except TargetError as error:
                 self.captures = False
                 warnings.warn(
@@ -157,6 +158,26 @@ class CudaState(State):
         ordinal = self.device.ordinal
         for launch, pointers in self._launches:
             launch(pointers, (), stream, ordinal)
+
+    def _beside(self, stream: int) -> None:
+        """As :meth:`_each`, with branches on a stream of their own; for a recording alone, which
+        both streams are parts of."""
+        found = self.executor.branches
+        if found is None or not any(found.streams):
+            self._each(stream)
+            return
+        self._other = Stream(self.device)
+        both = self.stream, self._other
+        self._other.wait_until(self.stream.mark())
+        marks: dict[int, Mark] = {}
+        for k, (launch, pointers) in enumerate(self._launches):
+            own, awaited = both[found.streams[k]], found.waits[k]
+            if awaited is not None:
+                own.wait_until(marks[awaited])
+            launch(pointers, (), own.handle, self.device.ordinal)
+            if k in found.awaited:
+                marks[k] = own.mark()
+        self.stream.wait_until(self._other.mark())
 
     def _timed(self, times: list[float]) -> None:
         """Each kernel by the device's clock."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tilewright.graph.branches import Branches, branches
 from tilewright.graph.constants import Array, Constants
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
@@ -71,7 +72,10 @@ class Executor:
         nodes = _steps(graph)
         kernels = build_all([n.problem for n in nodes], target, progress)
         self.kernels = tuple(kernels.values())
-        self.lifetimes, places = _lifetimes(graph, nodes)
+        # Beside one another is for what is recorded: the streams of callers are their own.
+        beside = target.kind == "cuda" and capture and launcher is None
+        self.branches = branches(_reads(nodes)) if beside else None
+        self.lifetimes, places = _lifetimes(graph, nodes, self.branches)
         self.plan: Plan = plan(self.lifetimes)
         # Buffers: intermediate values, inputs and outputs, then constants and what is prepared.
         index = dict(places)
@@ -240,15 +244,25 @@ def lifetimes_of(graph: Graph) -> list[Lifetime]:
     return _lifetimes(graph, _steps(graph))[0]
 
 
-def _lifetimes(graph: Graph, nodes: Sequence[Node]) -> tuple[list[Lifetime], dict[Value, int]]:
-    """Of each intermediate value, and its number."""
+def _reads(nodes: Sequence[Node]) -> list[set[int]]:
+    """Of each node, the numbers of those that it reads from."""
+    number: dict[Value, int] = {n: k for k, n in enumerate(nodes)}
+    return [{number[x] for x in map(owner, n.inputs) if x in number} for n in nodes]
+
+
+def _lifetimes(
+    graph: Graph, nodes: Sequence[Node], beside: Branches | None = None
+) -> tuple[list[Lifetime], dict[Value, int]]:
+    """Of each intermediate value, and its number; of nodes that run one after the other, or some
+    ``beside`` others."""
     outputs = {owner(x) for x in graph.outputs.values()}
     begin = {n: k for k, n in enumerate(nodes) if n not in outputs}
-    end = dict(begin)
+    until = range(len(nodes)) if beside is None else beside.until
+    end = {n: until[k] for n, k in begin.items()}
     for k, node in enumerate(nodes):
         for x in map(owner, node.inputs):
             if x in end and isinstance(x, Node):
-                end[x] = k
+                end[x] = max(end[x], until[k])
     sizes = {n: math.prod(n.shape) * dtype(n.dtype).bytes for n in begin}
     return (
         [Lifetime(begin[n], end[n], sizes[n]) for n in begin],

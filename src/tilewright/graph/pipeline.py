@@ -13,6 +13,7 @@ from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.gate_weights import gate_weights
 from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.join_products import join_products
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
@@ -86,7 +87,10 @@ def passes(
     types = () if target is None else types_last(target)
     layout = (channels_last(types), *AFTER_LAYOUT) if types else ()
     before, after = (
-        (BEFORE_PROGRAMS, AFTER_PROGRAMS) if target is not None and target.is_gpu else ((), ())
+        # First of all: once both products have their epilogues.
+        ((join_products(target), *BEFORE_PROGRAMS), AFTER_PROGRAMS)
+        if target is not None and target.is_gpu
+        else ((), ())
     )
     # Before what moves functions between its two products; calibrated products stay apart.
     whole = target is not None and quantization is None

@@ -23,9 +23,10 @@ from tilewright.ir.ops import (
     shr,
 )
 
-#: The memories: of the device, of a block of threads, of a warp, of one thread; and the registers
-#: of a group of threads that hold an array together, each its part.
-SCOPES = ("global", "shared", "warp", "fragment", "local")
+#: The memories: of the device, of a cluster of blocks, each of which keeps one element of the first
+#: dimension in its shared memory, of a block of threads, of a warp, of one thread; and the
+#: registers of a group of threads that hold an array together, each its part.
+SCOPES = ("global", "cluster", "shared", "warp", "fragment", "local")
 #: Threads that share memory of scope "warp": the extent along threadIdx.x, whatever the target has.
 WARP = 32
 
@@ -158,6 +159,15 @@ class Buffer(_Declared):
         bits, base, shift = self.layout.swizzle  # whole blocks, after which the permutation repeats
         block = 1 << (bits + base + shift)
         return mul(floordiv(add(size, const(block - 1)), const(block)), const(block))
+
+    @property
+    def share(self) -> Expr:
+        """How many elements of storage a block takes: of scope "cluster", one of those in the first
+        dimension."""
+        if self.scope != "cluster":
+            return self.size
+        layout = None if self.layout is None else Layout(self.layout.strides[1:], self.layout.base)
+        return Buffer(self.name, self.shape[1:], self.dtype, "shared", layout).size
 
     @property
     def span(self) -> Expr:

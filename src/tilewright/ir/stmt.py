@@ -31,6 +31,7 @@ class Pragma(StrEnum):
     TRIM = "trim"  # False: keep the loop where its guard does not hold
     PARTITION = "partition"  # False: keep interior and boundary in one loop; True: divide it
     STREAM_STORES = "stream_stores"  # store past the caches
+    DESCENDING = "descending"  # let what is bound to it begin with the last iteration
     IMPORT_LLVM = "import_llvm"  # LLVM IR whose functions the program may call
 
 
@@ -218,7 +219,8 @@ class Committed(Remark):
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Sync(Stmt):
-    """A barrier among the threads that share ``scope``: "shared" (a block) or "warp".
+    """A barrier among the threads that share ``scope``: "cluster" (of blocks), "shared" (a block)
+    or "warp".
 
     ``frees`` are copies of a pipeline's buffers that are filled behind it: nothing that goes on
     there uses them. A ``split`` one keeps nothing else apart: threads arrive, and only who fills

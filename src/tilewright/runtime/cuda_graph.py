@@ -54,6 +54,10 @@ class Stream:
         check(driver.cuEventRecord(self._event, self._stream))
         check(driver.cuStreamWaitEvent(driver.CUstream(other), self._event, 0))
 
+    def wait_until(self, moment: Mark) -> None:
+        """Let what comes here wait for a moment, of whatever stream."""
+        check(load_driver().cuStreamWaitEvent(self._stream, moment._event, 0))
+
     def mark(self) -> Mark:
         """This moment: when all that is here by now is done."""
         return Mark(self._stream)

@@ -56,6 +56,8 @@ def pragma(stage: Stage, axis: IterVar, key: str, value: Any) -> None:
     ``partition`` (False switches that pass off for the loop, and True divides it for a guard of any
     share of its work), ``stream_stores`` (whole vectors of
     the result go past the caches: a hint, which targets other than x86 CPUs leave out),
+    ``descending`` (the first block or thread along the axis to which the loop is bound has the last
+    iteration: blocks begin in their order, and those that take longest should be first),
     ``import_llvm`` (LLVM IR as text, whose functions ``te.call_extern`` finds on target "llvm").
 
     Raises :class:`ScheduleError` for a key that nothing knows, and where the number of steps is

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import math
+import operator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import ScheduleError, user_location
-from tilewright.ir.expr import Call, Cast, Expr, Load, Mul, Reduce, Sub, Var
-from tilewright.ir.ops import cast, sub, unary
+from tilewright.ir.expr import (
+    Add,
+    Binary,
+    Call,
+    Cast,
+    Expr,
+    FloatImm,
+    Load,
+    Max,
+    Min,
+    Mul,
+    Reduce,
+    Sub,
+    Var,
+)
+from tilewright.ir.ops import cast, const, select, sub, unary
 from tilewright.ir.visit import exprs, free_vars, substitute, uses
 from tilewright.schedule.attach import compute_at, depends
 from tilewright.schedule.schedule import Schedule
@@ -17,6 +34,14 @@ from tilewright.te.operation import ComputeOp
 
 #: Functions of a sum of which each term is a factor.
 _POWERS = ("exp2", "exp")
+#: Operations on numbers.
+_COMBINED: dict[type[Expr], Callable[[float, float], float]] = {
+    Add: operator.add, Sub: operator.sub, Mul: operator.mul,
+    Max: lambda a, b: max(a, b) if a + b < math.inf else math.nan,
+    Min: lambda a, b: min(a, b) if a + b > -math.inf else math.nan,
+}  # fmt: skip
+#: By the bits of a type, what its largest number is not below.
+_LARGE = {16: 6e4, 32: 3e38, 64: 1e308}
 
 
 def rolling_update(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
@@ -39,7 +64,9 @@ def rolling_update(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
             S = S + exp2(x[j] - M) * v[j]
 
     ``loop`` is the outermost one of the sum, and has as many iterations as ``axis``; the stages
-    between the two are computed inside of it. The result is the same up to rounding.
+    between the two are computed inside of it. The result is the same up to rounding, and NaN where
+    a term comes while ``w`` of what was reduced is infinite: of a maximum before its first finite
+    value. A ``w`` with a bound, ``max(m, -1e30)``, keeps clear of that.
 
     Raises :class:`ScheduleError` where ``axis`` or ``loop`` is no loop of a reduction, and where
     the terms of the sum are no such powers.
@@ -106,10 +133,14 @@ class Exponent:
     value: Expr
     read: Load
 
-    def factor(self, old: Expr, new: Expr) -> Expr:
-        """What terms are multiplied with where the element changes."""
-        before, after = (substitute(self.value, {self.read: e}) for e in (old, new))
-        return unary(self.function, sub(before, after))
+    def factor(self, old: Expr, new: Expr, first: Expr) -> Expr:
+        """What terms are multiplied with where the element changes, which is ``first`` to begin
+        with: 1 where it stays that, as the difference of two infinite values is NaN."""
+        before, after, begun = (substitute(self.value, {self.read: e}) for e in (old, new, first))
+        made = unary(self.function, sub(before, after))
+        if math.isfinite(_number(begun)):
+            return made
+        return select(old.equal(new), const(1, made.dtype), made)
 
 
 def exponent_of(stage: Stage, parent: Stage) -> Exponent:
@@ -187,6 +218,17 @@ class _Terms:
             mend="Let each term be exp2(x - w), or exp, times what does not depend on the stage, "
             "where w is computed of one element of it",
         )
+
+
+def _number(e: Expr) -> float:
+    """What an expression of numbers is; NaN where that is not finite, or not known."""
+    if isinstance(e, FloatImm):
+        return e.value
+    combine = _COMBINED.get(type(e))
+    if combine is None or not isinstance(e, Binary):
+        return math.nan
+    value = combine(_number(e.a), _number(e.b))
+    return value if abs(value) < _LARGE.get(e.dtype.bits, 0) else math.nan
 
 
 def _reduction(stage: Stage) -> bool:

@@ -181,6 +181,14 @@ def _box_of(
     single, along = [1] * len(rest), [found[v] for v in own]
     apart = (*single, *(steps[v] for v in own)) if set(steps.values()) != {1} else ()
     taken = [dimensions[d] for d in (*rest, *along)]
+    strides = _strides(access.buffer)
+    for _, last, index, (step, _) in taken[:-1]:
+        size = (strides[last] or 0) * step * access.buffer.dtype.bytes
+        if size % STRIDE:
+            return (
+                f"along {index} elements are {size} bytes apart, in a tensor map they are a "
+                f"multiple of {STRIDE}"
+            )
     counts = tuple(last - first + 1 for first, last, *_ in taken)
     digits = tuple(digit for *_, digit in taken)
     return Box(

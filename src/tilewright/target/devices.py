@@ -1,4 +1,4 @@
-"""What GPUs have and what they do in a microsecond: the one place with numbers of machines.
+"""What machines have and what they do in a microsecond: the one place with such numbers.
 
 A choice, and code, are made without asking a device, so that an architecture stands for one of its
 large GPUs, the one with which the models of the choice were fitted. Limits are those of the CUDA
@@ -8,6 +8,7 @@ bandwidths are what copies reach, nine tenths of what data sheets say where noth
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -187,3 +188,15 @@ def gpu(arch: str, name: str = "") -> Gpu:
         return known(arch) or ARCHITECTURES[min(ARCHITECTURES)]
     except TargetError:
         return H200
+
+
+#: By a feature that tells kinds of processors apart, the bytes that a core reads of the last-level
+#: cache while it multiplies a vector. Those of servers with AMX share one by a mesh, and multiply
+#: two vectors a cycle: 20 GB/s were measured beside 5.2 vectors a nanosecond, and on an EPYC 120
+#: beside 3.7.
+_LAST_LEVEL = (("amx-tile", 4.0), ("", 32.0))
+
+
+def last_level_bytes(features: Collection[str]) -> float:
+    """How many bytes a core reads of its last-level cache in the time of a vector of products."""
+    return next(rate for name, rate in _LAST_LEVEL if not name or name in features)

@@ -4,7 +4,7 @@ from tilewright.ir.errors import ProblemError
 from tilewright.topi import nn, utils
 from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import clip, exp, identity, negative, relu, sigmoid, sqrt, tanh
-from tilewright.topi.operators import Attention, Conv, Conv3d, Gemm
+from tilewright.topi.operators import Attention, Conv, Conv3d, Gemm, Mlp
 from tilewright.topi.problem import Problem, TensorType
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Conv3d",
     "Declared",
     "Gemm",
+    "Mlp",
     "Problem",
     "ProblemError",
     "TensorType",

@@ -1,4 +1,5 @@
-"""Blocks of a cluster copy the same boxes to the same places, in the same order.
+"""Blocks of a cluster copy the same boxes to the same places, in the same order; and read one
+another's memory while that is there.
 
 One block copies a box to the memory of all, and each waits for as many bytes as it would have
 copied itself: so all of them come to the copy, on the same way, with the same box. What they do
@@ -9,18 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.ir.expr import Expr, IntImm
+from tilewright.ir.expr import Broadcast, Expr, IntImm
+from tilewright.ir.ops import is_const, sub
 from tilewright.ir.stmt import Instr, Queue, Sync
 from tilewright.ir.text import expr_text
 from tilewright.lower.analysis.accesses import Access, Kernel, Node
+from tilewright.lower.analysis.barriers import Barriers
 from tilewright.lower.analysis.clusters import AXIS
 from tilewright.lower.analysis.uniform import Divergence, differs, divergence
+from tilewright.target.instructions.tma_load import MOST_BLOCKS
 from tilewright.target.queues import QUEUES
 from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
 
 
 def apart(kernel: Kernel) -> Iterator[Finding]:
-    """What blocks of a cluster do not do alike."""
+    """What blocks of a cluster do not do alike, or do to memory that they share."""
+    yield from _memory(kernel)
     if kernel.cluster == 1:
         return
     yield from _incomplete(kernel)
@@ -39,6 +44,71 @@ def apart(kernel: Kernel) -> Iterator[Finding]:
         if found is not None and (found.node, found.expression) not in seen:
             seen.add((found.node, found.expression))
             yield _finding(kernel, access.node, found, "copies a box to all")
+
+
+def _memory(kernel: Kernel) -> Iterator[Finding]:
+    """What is wrong with memory of scope "cluster".
+
+    A block writes its own element of the first dimension alone, and others read that between two
+    barriers of the cluster: no block passes the first before all have begun, nor ends before all
+    have come to the second. That nothing is read while it is written is looked at in :mod:`.races`.
+    """
+    homes = [b for b in kernel.homes if b.scope == "cluster"]
+    if not homes:
+        return
+    axis = next((axis for axis in kernel.launch if axis.tag == AXIS), None)
+    count = axis.extent.value if axis is not None and isinstance(axis.extent, IntImm) else 0
+    if axis is None or not 1 < count <= MOST_BLOCKS or kernel.cluster > 1:
+        yield Finding(
+            "cluster",
+            f"{homes[0].name} is memory of a cluster, of all blocks along {AXIS}, of which there "
+            f"are {count or 'an unknown number'}: bind an axis of 2 to {MOST_BLOCKS} iterations to "
+            f"{AXIS}, others to blockIdx.y, and let no blocks share copies",
+        )
+        return
+    for buffer in homes:
+        if not is_const(buffer.shape[0], count):
+            yield Finding(
+                "cluster",
+                f"{buffer.name} has {buffer.shape[0]} elements in the first dimension, one for "
+                f"each of {count} blocks of a cluster: make the axis that is bound to {AXIS} the "
+                "first one of the stage",
+            )
+    met = Barriers(kernel, ("cluster",))
+    for access in kernel.accesses:
+        if access.buffer.scope != "cluster":
+            continue
+        if access.opaque or access.queue:
+            what = "uses memory of a cluster, which threads alone read and write"
+            yield Finding("cluster", f"{statement(access.node)} {what}", proved=False)
+        elif is_const(sub(_scalar(access.indices[0]), axis.var), 0):
+            continue
+        elif access.write:
+            yield Finding(
+                "cluster",
+                f"could not prove that {statement(access.node)} writes no other block's memory, as "
+                f"`{expr_text(access.indices[0])}` is not the number of the block in its cluster: "
+                f"bind the first axis of the stage to {AXIS}",
+                proved=False,
+                stages=stages_of(access.node),
+            )
+        else:
+            for meets, has, where in (
+                (met.ahead, "may not have begun", "in front of"),
+                (met.after, "may have ended", "behind"),
+            ):
+                if not meets(access.node, kernel.root):
+                    yield Finding(
+                        "cluster",
+                        f"{statement(access.node)} reads memory of another block, which {has}: put "
+                        f"T.sync('cluster') {where} it",
+                        stages=stages_of(access.node),
+                    )
+
+
+def _scalar(e: Expr) -> Expr:
+    """The index that all lanes of a vector have, where they have one."""
+    return e.value if isinstance(e, Broadcast) else e
 
 
 def _incomplete(kernel: Kernel) -> Iterator[Finding]:

@@ -12,8 +12,8 @@ from tilewright.verify.finding import Finding, by_name, place, stages_of, statem
 
 
 def divergent(kernel: Kernel) -> Iterator[Finding]:
-    """One finding for each barrier that some threads of a block (a warp) may not reach."""
-    if not kernel.threads:
+    """One finding for each barrier that some threads of a block (warp, cluster) may not reach."""
+    if not kernel.members:
         return
     known: dict[tuple[Node, str], Divergence | None] = {}
     for barrier in kernel.barriers:
@@ -21,7 +21,8 @@ def divergent(kernel: Kernel) -> Iterator[Finding]:
         for above in barrier.node.ancestors:
             key = (above, barrier.scope)
             if key not in known:
-                known[key] = divergence(kernel, above, barrier.scope)
+                among = "members" if barrier.scope == "cluster" else barrier.scope
+                known[key] = divergence(kernel, above, among)
             found = known[key]
             if found is not None:
                 break
@@ -46,7 +47,7 @@ def _finding(kernel: Kernel, barrier: Barrier, found: Divergence) -> Finding:
         what = f"{statement(barrier.node)} exchanges values between threads under `{text}`"
     else:
         what = f"{statement(barrier.node)} stands under {statement(found.node)}"
-    group = "warp" if barrier.scope == "warp" else "block"
+    group = barrier.scope if barrier.scope in ("warp", "cluster") else "block"
     if isinstance(barrier.node.stmt, Sync):
         mend = "move the barrier out of it, or make the condition the same for all threads"
     else:

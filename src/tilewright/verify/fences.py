@@ -75,7 +75,7 @@ class _Paths:
                 return frozenset((b, stored, _AFTER_FENCE[now]) for b, stored, now in state)
             case Queue(queue, "wait", _) if not QUEUES[queue].proxy:
                 return state | self.late
-            case Sync("shared"):
+            case Sync("shared" | "cluster"):
                 left = ((b, stored, _AFTER_BARRIER.get(now)) for b, stored, now in state)
                 return frozenset((b, stored, now) for b, stored, now in left if now is not None)
             case Instr(instruction, _, _, _) if (

@@ -17,7 +17,7 @@ class Finding:
 
     Parameters
     ----------
-    kind : "bounds", "race", "unfenced", "divergence", "uninitialised" or "limit".
+    kind : "bounds", "race", "unawaited", "unfenced", "divergence", "uninitialised" or "limit".
     message : what is wrong, where, and the mend.
     witness : values of thread indices and loop variables by name, at which it goes wrong; of the
         first of two moments where it takes two.

@@ -49,9 +49,10 @@ def beyond_limits(kernel: Kernel) -> Iterator[Finding]:
     block = {axis.tag[-1]: _constant(axis) or 1 for axis in kernel.threads}
     warps = warp_copies((block.get("x", 1), block.get("y", 1), block.get("z", 1)))
     sizes = {
-        b: b.size.value * b.dtype.element.bytes * b.dtype.lanes * copies
+        b: b.share.value * b.dtype.element.bytes * b.dtype.lanes * copies
         for b in kernel.homes
-        if (copies := {"shared": 1, "warp": warps}.get(b.scope)) and isinstance(b.size, IntImm)
+        if (copies := {"cluster": 1, "shared": 1, "warp": warps}.get(b.scope))
+        and isinstance(b.share, IntImm)
     }
     used = sum(sizes.values())
     if limits.shared_memory and used > limits.shared_memory:

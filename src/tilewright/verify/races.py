@@ -17,6 +17,7 @@ _WHO = {
     "row": "two of 32 threads along threadIdx.x",
     "blocks": "two blocks",
     "cluster": "two blocks of a cluster",
+    "members": "two threads of a cluster",
     "producer": "a thread and the producer",
     "iterations": "two iterations of a parallel loop",
 }
@@ -60,6 +61,7 @@ def _finding(kernel: Kernel, conflict: Conflict) -> Finding:
     between = {
         "blocks": "and blocks do not wait for each other",
         "cluster": "and no barrier between frees it, on which all blocks of the cluster arrive",
+        "members": "no barrier of the cluster between",
         "producer": "and no barrier between frees it, on which all threads arrive for the producer",
         "iterations": "and the iterations run in any order",
     }.get(conflict.runners, "no barrier between")
@@ -94,6 +96,8 @@ def _mend(kernel: Kernel, conflict: Conflict) -> str:
             "all threads of the block write the same: bind an axis of the stage to threadIdx, or "
             "let one thread write, with set_store_predicate(threadIdx.x.var.equal(0))"
         )
+    if conflict.runners == "members" and early.node is not late.node:
+        return "put T.sync('cluster') between the two"
     if early.node is late.node:
         return "let every thread touch elements of its own in this statement"
     return "put T.sync('shared') between the two, or let every thread touch elements of its own"

@@ -107,6 +107,12 @@ class Memory(Offsets):
         b, buffer = self.b, e.buffer
         element, size = self.types.memory(buffer.dtype), buffer.dtype.bytes
         type, pointer = vector_type(element, lanes), self.pointer(buffer)
+        block = None if mask is not None else self.lane_block(buffer, e.indices)
+        if block is not None:
+            start, count, picks = block
+            whole = vector_type(element, count)
+            found = self._read_at(buffer, whole, self.element(element, pointer, start))
+            return b.shuffle(found, Value(whole, "poison"), picks)
         form = self.lane_offsets(buffer, e.indices, lanes)
         if not isinstance(form, Value):
             base, step = form[0], constant(form[1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.codegen.llvm.builder import Builder, Value, constant, vector_type
 from tilewright.codegen.llvm.expr import Expressions
+from tilewright.codegen.llvm.lane_blocks import block_of
 from tilewright.codegen.llvm.sums import I64, Spread, Terms, spread
 from tilewright.codegen.llvm.types import Types
 from tilewright.ir import expr as E
@@ -75,6 +76,27 @@ class Offsets(Expressions):
         if scattered is None:
             return base, step
         return self.b.binary("add", scattered, self.scattered(base, step, lanes))
+
+    def lane_block(
+        self, buffer: Buffer, indices: tuple[Expr, ...]
+    ) -> tuple[Value, int, list[int]] | None:
+        """The offset and the size of the block of neighbours that all lanes are of, and which of it
+        they are, where they are no progression; None where there is no such block."""
+        *others, last = indices
+        if buffer.layout is not None or isinstance(last, (E.Ramp, E.Broadcast)):
+            return None
+        if last.dtype.lanes == 1 or self.strides(buffer)[-1] != ops.const(1, "int32"):
+            return None
+        if any(i.dtype.lanes > 1 and not isinstance(i, E.Broadcast) for i in others):
+            return None
+        found = block_of(last, buffer.shape[-1], lambda e: constant(self.index(e)))
+        if found is None:
+            return None
+        start = ops.const(0, last.dtype.element)
+        parts, _, rest = self._place(buffer, (*others, start))
+        terms: Terms = {}
+        least = self.gather(parts, 1, terms) + self.gather(found[0], 1, terms)
+        return (self.total(terms, least), *found[1:]) if not rest else None
 
     def is_multiple(self, buffer: Buffer, indices: tuple[Expr, ...], elements: int) -> bool:
         """Whether ``elements`` divides the offset of the first lane, whatever variables hold."""

@@ -109,7 +109,8 @@ class Access:
 
 @dataclass(slots=True, eq=False)
 class Barrier:
-    """A point that threads have to reach together; ``scope`` is "shared" (a block) or "warp".
+    """A point that threads have to reach together; ``scope`` is "cluster" (of blocks), "shared"
+    (a block) or "warp".
 
     Where it ``frees`` copies of a pipeline, it may become one that only who has them filled waits
     at (:mod:`~tilewright.lower.async_.split_barriers`), and instructions that read those of this
@@ -164,6 +165,13 @@ class Kernel:
     def cluster(self) -> int:
         """Blocks of a cluster."""
         return max((access.cluster for access in self.accesses), default=1)
+
+    @property
+    def members(self) -> tuple[LaunchAxis, ...]:
+        """The axes of a block, and where blocks of a cluster share memory that of these."""
+        if not any(buffer.scope == "cluster" for buffer in self.homes):
+            return self.threads
+        return tuple(axis for axis in self.launch if axis.tag == CLUSTERED) + self.threads
 
     def cluster_vars(self) -> set[Var]:
         """The variables that differ between the blocks of a cluster."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.expr import Expr, Load
+from tilewright.ir.expr import Expr, IntImm, Load
 from tilewright.ir.stmt import Allocate, For, If, Let, Remark, Seq, Stmt, Store, Sync
 from tilewright.ir.visit import children, distinct, statements
 
@@ -18,7 +18,8 @@ _NONE: Accesses = frozenset()
 
 def around_barriers(body: Stmt, open: Container[Stmt] = ()) -> tuple[_Found, _Found]:
     """The accesses before, and behind, every barrier of the block, whichever way the program takes;
-    those on the other side of a barrier that is ``open`` count, too."""
+    those on the other side of a barrier that is ``open`` count, too, but of the copies that it
+    frees, which it keeps apart itself."""
     sides = _Side(open, forward=True), _Side(open, forward=False)
     for side in sides:
         side.through(body, _NONE)
@@ -35,9 +36,10 @@ class _Side:
 
     def through(self, s: Stmt, met: Accesses) -> Accesses:
         match s:
-            case Sync("shared"):
+            case Sync("shared" | "cluster"):
                 self.found[s] = self.found.get(s, _NONE) | met
-                return met if s in self.open else _NONE
+                left = (x for x in met if x[0] not in s.frees)
+                return frozenset(left) if s in self.open else _NONE
             case Seq(stmts):
                 for x in stmts if self.forward else reversed(stmts):
                     met = self.through(x, met)
@@ -50,15 +52,20 @@ class _Side:
             case For(_, low, extent, _, body):
                 met |= _loads(low) | _loads(extent)
                 while True:
-                    again = met | self.through(body, met)
-                    if again == met:
-                        return met
-                    met = again
+                    once = self.through(body, met)
+                    if once <= met:
+                        return once if _runs(extent) else met
+                    met |= once
             case Let(_, value, body):
                 return self.through(body, met | _loads(value)) | _loads(value)
             case Allocate(_, body) | Remark(body=body):
                 return self.through(body, met)
         return met | _accesses(s)
+
+
+def _runs(extent: Expr) -> bool:
+    """Whether a loop has an iteration, whatever comes."""
+    return isinstance(extent, IntImm) and extent.value > 0
 
 
 def _accesses(s: Stmt) -> Accesses:

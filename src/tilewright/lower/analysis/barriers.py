@@ -18,14 +18,14 @@ class Order:
     """A relation between a moment of one statement and a later one of another.
 
     ``same`` are the common loops in which both are in one iteration. ``carried``, where not None,
-    is the common loop in which the second is in a later iteration: the next one where ``next``.
-    The first statement is in the last iteration of the loops ``last``, the second in the first
-    iteration of those of ``first``. Iterations of all other loops are free.
+    is the common loop in which the second is in a later iteration: the one that is ``by`` later, or
+    any one where that is 0. The first statement is in the last iteration of the loops ``last``, the
+    second in the first iteration of those of ``first``. Iterations of all other loops are free.
     """
 
     same: frozenset[Node]
     carried: Node | None = None
-    next: bool = False
+    by: int = 0
     last: frozenset[Node] = frozenset()
     first: frozenset[Node] = frozenset()
 
@@ -42,7 +42,7 @@ class Barriers:
     def __init__(
         self,
         kernel: Kernel,
-        scopes: tuple[str, ...] = ("shared",),
+        scopes: tuple[str, ...] = ("cluster", "shared"),
         before: frozenset[Node] = frozenset(),
         freed: Buffer | None = None,
         cluster: bool = False,
@@ -143,7 +143,7 @@ class Barriers:
                     yield self._carried(loop, same, early, late), forward
 
     def _carried(self, loop: Node, same: frozenset[Node], early: Node, late: Node) -> Order:
-        certain = self._reaches(loop.children[0])
+        certain = int(self._reaches(loop.children[0]))
         return Order(same, loop, certain, self._full(early, loop), self._full(late, loop))
 
     def _within(

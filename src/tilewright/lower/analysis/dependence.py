@@ -84,14 +84,16 @@ class Dependences:
     # ------------------------------------------------------------------ who may conflict
 
     def between_threads(
-        self, before: frozenset[Node] = frozenset(), split: bool = False
-    ) -> Iterator[Conflict]:
-        """Conflicts within a block that no barrier prevents, nor a supposed one before a node.
+        self, before: frozenset[Node] = frozenset(), split: bool = False,
+        meeting: frozenset[Node] = frozenset(),
+    ) -> Iterator[Conflict]:  # fmt: skip
+        """Conflicts within a block, or in a cluster on memory of that, that no barrier prevents,
+        nor a supposed one before a node: of the block, or of the cluster before ``meeting``.
 
         Barriers that free copies prevent no other ones if they are supposed to be ``split``.
         """
         kernel = self.kernel
-        if not kernel.threads:
+        if not kernel.members:
             return
         scopes = {b.scope for b in kernel.barriers if isinstance(b.node.stmt, Sync)}
         warps: tuple[Runners, ...] = ("warps", "warp")
@@ -103,12 +105,15 @@ class Dependences:
                 continue
             freed = freed_between(kernel, a, b)
             other = a.buffer if split else None
-            for runners in ("row",) if scope == "warp" else tests:
+            special: dict[str, tuple[Runners, ...]] = {"warp": ("row",), "cluster": ("members",)}
+            for runners in special.get(scope, tests):
                 barriers = known.get((runners, freed, other))
                 if barriers is None:
                     within = runners == "warp" or (runners == "row" and rows_are_warps(kernel))
-                    kinds = ("shared", "warp") if within else ("shared",)
-                    barriers = Barriers(kernel, kinds, before, freed, split=other)
+                    kinds = ["cluster", *([] if runners == "members" else ["shared"])]
+                    kinds += ["warp"] if within else []
+                    supposed = meeting if runners == "members" else before | meeting
+                    barriers = Barriers(kernel, tuple(kinds), supposed, freed, split=other)
                     known[runners, freed, other] = barriers
                 for order, forward in barriers.orders(a.node, b.node):
                     early, late = (a, b) if forward else (b, a)

@@ -17,17 +17,30 @@ from tilewright.lower.analysis.domain import ends
 
 #: Who runs two conflicting accesses: threads of a block, of a warp, or of different warps; those
 #: along x that share memory of scope "warp"; blocks of a grid, or of a cluster, with any of their
-#: threads; iterations of a PARALLEL loop; a thread and the producer that copies boxes in place of
-#: one, maybe the same.
+#: threads; threads of all blocks of a cluster that share memory of scope "cluster"; iterations of
+#: a PARALLEL loop; a thread and the producer that copies boxes in place of one, maybe the same; any
+#: two threads of a block, or one and the same; a thread itself.
 Runners: TypeAlias = Literal[
-    "threads", "warp", "warps", "row", "blocks", "cluster", "iterations", "producer"
+    "threads",
+    "warp",
+    "warps",
+    "row",
+    "blocks",
+    "cluster",
+    "members",
+    "iterations",
+    "producer",
+    "any",
+    "self",
 ]
 
 
 def fresh(kernel: Kernel, runners: Runners) -> tuple[LaunchAxis, ...]:
     """The axes along which two runners may differ."""
-    if runners == "iterations":
+    if runners in ("iterations", "self"):
         return ()
+    if runners == "members":
+        return kernel.members
     return kernel.launch if runners in ("blocks", "cluster") else kernel.threads
 
 
@@ -44,8 +57,8 @@ def follow(system: System, one: Instance, two: Instance, order: Order, runners: 
     if order.carried is not None and runners != "iterations":
         loop = order.carried.stmt
         assert isinstance(loop, For)
-        ahead = plus(minus(two.values[loop.var], one.values[loop.var]), constant(-1))
-        system.require(ahead, equal=order.next)
+        apart = minus(two.values[loop.var], one.values[loop.var])
+        system.require(plus(apart, constant(-max(order.by, 1))), equal=order.by > 0)
     elif order.carried is not None:
         loop = order.carried.stmt
         assert isinstance(loop, For)
@@ -67,12 +80,12 @@ def differ(
     symmetric: bool = False,
 ) -> None:
     """Let the runners be two and not one; if ``symmetric``, the second is the later in number."""
-    if runners in ("iterations", "producer"):
+    if runners in ("iterations", "producer", "any", "self"):
         return
     if runners == "cluster":
         _clusters(kernel, system, one, two)
         return
-    axes = kernel.blocks if runners == "blocks" else kernel.threads
+    axes = {"blocks": kernel.blocks, "members": kernel.members}.get(runners, kernel.threads)
     apart = [(minus(two.values[x.var], one.values[x.var]), x.extent) for x in axes]
     if runners == "row":
         for axis, (form, _) in zip(axes, apart, strict=True):

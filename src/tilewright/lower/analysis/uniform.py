@@ -28,8 +28,8 @@ class Divergence:
 
 
 def divergence(kernel: Kernel, node: Node, scope: str = "shared") -> Divergence | None:
-    """Why threads of a block (a warp; blocks of a cluster) that reach ``node`` may not go on alike;
-    None if they do.
+    """Why threads of a block (a warp; blocks of a cluster; "members", threads of blocks that share
+    memory of scope "cluster") that reach ``node`` may not go on alike; None if they do.
 
     Only the condition of an If and the bounds of a loop divide threads.
     """
@@ -44,8 +44,8 @@ def divergence(kernel: Kernel, node: Node, scope: str = "shared") -> Divergence 
 def differs(
     kernel: Kernel, node: Node, e: Expr, guards: tuple[Guard, ...], scope: str
 ) -> Divergence | None:
-    """Two threads of a block (a warp), or two blocks of a cluster, for which ``e``, evaluated at
-    ``node``, differs."""
+    """Two threads of a block (a warp, all blocks of a cluster), or two blocks of a cluster, for
+    which ``e``, evaluated at ``node``, differs."""
     if not _varies(kernel, e, _varying(kernel, node, guards, scope), scope):
         return None
     system = System()
@@ -53,7 +53,8 @@ def differs(
     begin(kernel, one, kernel.launch)
     enter(kernel, one, node, guards)
     two = Instance(system, 1, one)
-    begin(kernel, two, kernel.blocks if scope == "cluster" else kernel.threads)
+    others = {"cluster": kernel.blocks, "members": kernel.members}
+    begin(kernel, two, others.get(scope, kernel.threads))
     enter(kernel, two, node, guards, [x for x in node.ancestors if isinstance(x.stmt, For)])
     if e.dtype.is_bool:
         one.require(e, True)
@@ -62,7 +63,7 @@ def differs(
         apart = minus(one.form(e), two.form(e))
         beyond = [plus(form, constant(-1)) for form in (apart, times(apart, -1))]
         system.choose([[(form, False)] for form in beyond])
-    runners: dict[str, Runners] = {"warp": "warp", "cluster": "cluster"}
+    runners: dict[str, Runners] = {"warp": "warp", "cluster": "cluster", "members": "members"}
     differ(kernel, system, one, two, runners.get(scope, "threads"))
     try:
         solution = system.solve()
@@ -96,7 +97,9 @@ def _is_alike(kernel: Kernel, e: Expr, varying: set[Var]) -> bool:
 
 def _varying(kernel: Kernel, node: Node, guards: tuple[Guard, ...], scope: str) -> set[Var]:
     """Variables that may differ between two threads, or blocks, at ``node``."""
-    found = kernel.cluster_vars() if scope == "cluster" else kernel.thread_vars()
+    found = kernel.thread_vars() if scope != "cluster" else set[Var]()
+    if scope in ("cluster", "members"):
+        found |= kernel.cluster_vars()
     for above in node.ancestors:
         match above.stmt:
             case Let(var, value, _) if _varies(kernel, value, found, scope):
@@ -116,7 +119,8 @@ def _varying(kernel: Kernel, node: Node, guards: tuple[Guard, ...], scope: str) 
 def _varies(kernel: Kernel, e: Expr, variables: set[Var], scope: str) -> bool:
     """Whether ``e`` may differ between threads: by an index, or by what only one thread sees; or
     between blocks, by what only one block sees."""
-    own = ("local", "fragment", "warp", *(("shared",) if scope == "cluster" else ()))
+    beyond = ("shared",) if scope in ("cluster", "members") else ()
+    own = ("local", "fragment", "warp", *beyond)
     parts = list(exprs(e))
     if any(isinstance(x, Load) and x.buffer.scope in own for x in parts):
         return True

@@ -26,7 +26,8 @@ for j in range(4):
     C[j] = S[j] * R[j]
 
 Of what fills shared memory only that is overtaken which is used behind the copies, too, as filters
-are that a block keeps: with more tiles alive at once a kernel might need more memory. It stands
+are that a block keeps: with more tiles alive at once a kernel might need more memory. Late loads
+overtake waits for others, too: those are counted apart. It stands
 before memory is planned and barriers are inserted.
 """
 
@@ -35,10 +36,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer
+from tilewright.ir.expr import IntImm
 from tilewright.ir.func import Func
 from tilewright.ir.stmt import (
     Allocate,
     AllReduce,
+    For,
     If,
     Instr,
     Queue,
@@ -50,7 +53,7 @@ from tilewright.ir.stmt import (
     with_body,
 )
 from tilewright.ir.visit import allocated, loads, statements, stores
-from tilewright.target.queues import QUEUES
+from tilewright.target.queues import LATE_TILES, QUEUES
 
 
 def hoist_async_copies(func: Func) -> Func:
@@ -78,7 +81,7 @@ def _after(first: Stmt, then: Stmt) -> Stmt:
     """``first`` and ``then``, or what ``then`` begins with, where it can be, before ``first``."""
     first = _early(first)
     memory, lead, rest = _leading(then)
-    if not lead or not _overtaken(first, lead, rest):
+    if not lead or not _overtaken(first, lead, memory, rest):
         return seq(first, then)
     made = seq(*lead, first, rest)
     for buffer in reversed(memory):
@@ -111,24 +114,34 @@ def _issues(s: Stmt) -> bool:
             return bool(instruction.queue) and QUEUES[instruction.queue].apart
         case Queue(queue, "commit", _):
             return QUEUES[queue].apart
-        case Remark(body=body) | If(_, body, None):
+        case Remark(body=body) | If(_, body, None) | For(_, IntImm(), IntImm(), _, body):
             return _issues(body)
         case Seq(stmts):
             return bool(stmts) and all(map(_issues, stmts))
     return False
 
 
-def _overtaken(first: Stmt, lead: list[Stmt], rest: Stmt) -> bool:
-    """Whether ``lead``, which ``rest`` follows, may stand before ``first``."""
+def _overtaken(first: Stmt, lead: list[Stmt], memory: list[Buffer], rest: Stmt) -> bool:
+    """Whether ``lead``, which fills ``memory`` that begins there and which ``rest`` follows, may
+    stand before ``first``."""
+    filled = {s.buffer for x in lead for s in stores(x)}
+    issued = {s.instruction.queue for x in lead for s in statements(x) if isinstance(s, Instr)}
+    late = issued == {LATE_TILES} and filled <= set(memory)
     waits = any(
-        isinstance(s, (Sync, Queue, AllReduce)) or (isinstance(s, Instr) and s.instruction.queue)
+        (isinstance(s, (Sync, Queue)) and not (late and _waits_for_others(s)))
+        or isinstance(s, AllReduce)
+        or (isinstance(s, Instr) and s.instruction.queue)
         for s in statements(first)
     )
     written = {s.buffer for s in stores(first)}
     touched = written | {load.buffer for load in loads(first)} | set(allocated(first))
     read = {load.buffer for s in lead for load in loads(s)}
-    filled = {s.buffer for x in lead for s in stores(x)}
     if waits or written & read or filled & touched:
         return False
     shared = {b for b in touched if b.scope == "shared"}
     return not shared or shared <= {load.buffer for load in loads(rest)}
+
+
+def _waits_for_others(s: Sync | Queue) -> bool:
+    """Whether a statement has nothing to do with groups of late loads."""
+    return isinstance(s, Sync) or (s.queue != LATE_TILES and s.action == "wait")

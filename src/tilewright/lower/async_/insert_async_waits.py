@@ -222,7 +222,7 @@ class _Waits:
 
     def barrier(self, s: Sync, state: _State) -> tuple[Stmt | None, _State]:
         """Before a barrier, waits for what others may overwrite behind it."""
-        if s.scope != "shared":
+        if s.scope == "warp":
             return None, state
         behind = self.behind[s]
         seen: list[Stmt] = [Store(b, (), const(0, b.dtype)) for b, written in behind if written]

@@ -29,6 +29,7 @@ before the proof, which checks it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import takewhile
 
@@ -47,6 +48,7 @@ from tilewright.ir.stmt import (
     seq,
     with_body,
 )
+from tilewright.ir.visit import allocated
 from tilewright.lower.analysis.accesses import Kernel, Node, collect
 from tilewright.lower.analysis.barriers import Barriers
 from tilewright.lower.analysis.dependence import Conflict, Dependences, freed_between
@@ -55,7 +57,9 @@ from tilewright.lower.context import pure
 
 
 def insert_barriers(func: Func) -> Func:
-    """``func`` with the block barriers that it lacks.
+    """``func`` with the barriers of blocks and clusters that it lacks.
+
+    Where blocks read one another's memory, they meet at the end too: none leaves before.
 
     Where some threads only exchange values under a condition, the condition moves inwards, so
     that all threads reach the barrier. Conflicts that no barrier can prevent (within one
@@ -63,6 +67,8 @@ def insert_barriers(func: Func) -> Func:
     """
     if not func.launch:
         return func
+    if any(b.scope == "cluster" for b in allocated(func.body)):
+        func = replace(func, body=seq(func.body, Sync("cluster")))
     while True:
         kernel = collect(func)
         if all(access.buffer.scope in ("local", "fragment") for access in kernel.accesses):
@@ -74,7 +80,7 @@ def insert_barriers(func: Func) -> Func:
         if obstacle is None:
             before = choice.needed()
             return replace(func, body=_rebuild(kernel.root, before)) if before else func
-        func = replace(func, body=_rebuild(kernel.root, frozenset(), obstacle))
+        func = replace(func, body=_rebuild(kernel.root, {}, obstacle))
 
 
 class _Choice:
@@ -83,24 +89,30 @@ class _Choice:
     def __init__(self, kernel: Kernel, split: bool = False, late: bool = False) -> None:
         self.kernel, self.split, self.late = kernel, split, late
         self.dependences = Dependences(kernel)
-        self.chosen: list[Node] = []
+        self.chosen: dict[Node, str] = {}  # with the scope of the barrier
         self.hopeless: set[Conflict] = set()  # no barrier prevents these
-        self.divided: dict[Node, bool] = {}
+        self.divided: dict[tuple[Node, str], bool] = {}
 
     def make(self) -> Node | None:
         """Choose places; or give an If that is in the way and can move inwards."""
         while True:
-            found = self.dependences.between_threads(frozenset(self.chosen), self.split)
-            conflict = next((c for c in found if c not in self.hopeless), None)
+            conflict = next((c for c in self._left(self.chosen) if c not in self.hopeless), None)
             if conflict is None:
                 return None
             spot, obstacle = self._spot(conflict)
             if spot is not None:
-                self.chosen.append(spot)
+                self.chosen[spot] = "cluster" if conflict.runners == "members" else "shared"
             elif obstacle is not None and sunk(obstacle.stmt) is not None:
                 return obstacle
             else:
                 self.hopeless.add(conflict)
+
+    def _left(self, chosen: Mapping[Node, str]) -> Iterator[Conflict]:
+        """The conflicts that barriers at ``chosen`` places do not prevent."""
+        return self.dependences.between_threads(
+            frozenset(chosen), self.split,
+            frozenset(node for node, scope in chosen.items() if scope == "cluster"),
+        )  # fmt: skip
 
     def _spot(self, conflict: Conflict) -> tuple[Node | None, Node | None]:
         """The outermost place at which a barrier separates ``early`` from every later ``late``.
@@ -112,7 +124,11 @@ class _Choice:
         the background ends meanwhile.
         """
         early, late = conflict.early, conflict.late
+        scopes: tuple[str, ...] = ("cluster", "shared")
         chosen, obstacle, found = frozenset(self.chosen), None, None
+        if conflict.runners == "members":
+            scopes = ("cluster",)
+            chosen = frozenset(node for node in chosen if self.chosen[node] == "cluster")
         freed = freed_between(self.kernel, early, late)
         for node in late.node.line[: _meeting(early.node, late.node) + 1]:
             if found is not None and isinstance(node.ancestors[-1].stmt, (For, If, Instr)):
@@ -120,14 +136,14 @@ class _Choice:
             if node in chosen:
                 continue
             split = early.buffer if self.split else None
-            barriers = Barriers(self.kernel, ("shared",), chosen | {node}, freed, split=split)
+            barriers = Barriers(self.kernel, scopes, chosen | {node}, freed, split=split)
             if any(
                 (forward or early is late)
                 and self.dependences.conflict(early, late, order, conflict.runners)
                 for order, forward in barriers.orders(early.node, late.node)
             ):
                 continue
-            divider = next((x for x in node.ancestors if self._divides(x)), None)
+            divider = next((x for x in node.ancestors if self._divides(x, scopes[-1])), None)
             if divider is None and not self.late:
                 return node, None
             if divider is None:
@@ -135,20 +151,23 @@ class _Choice:
             obstacle = obstacle or divider
         return (found, None) if found is not None else (None, obstacle)
 
-    def _divides(self, node: Node) -> bool:
-        """Whether only some threads get below ``node``, or no barrier may stand there."""
-        if node not in self.divided:
-            self.divided[node] = (
-                isinstance(node.stmt, Instr) or divergence(self.kernel, node) is not None
+    def _divides(self, node: Node, scope: str) -> bool:
+        """Whether only some threads get below ``node``, or no barrier of a ``scope`` may stand
+        there."""
+        key = node, scope
+        if key not in self.divided:
+            among = "members" if scope == "cluster" else scope
+            self.divided[key] = (
+                isinstance(node.stmt, Instr) or divergence(self.kernel, node, among) is not None
             )
-        return self.divided[node]
+        return self.divided[key]
 
-    def needed(self) -> frozenset[Node]:
+    def needed(self) -> dict[Node, str]:
         """The places without those that others make unnecessary, the innermost tried first."""
-        needed = frozenset(self.chosen)
+        needed = dict(self.chosen)
         for node in sorted(self.chosen, key=lambda node: -len(node.ancestors)):
-            fewer = needed - {node}
-            if all(c in self.hopeless for c in self.dependences.between_threads(fewer, self.split)):
+            fewer = {other: scope for other, scope in needed.items() if other is not node}
+            if all(c in self.hopeless for c in self._left(fewer)):
                 needed = fewer
         return needed
 
@@ -197,7 +216,7 @@ def sunk(s: Stmt) -> Stmt | None:
     return None
 
 
-def _rebuild(node: Node, before: frozenset[Node], sinking: Node | None = None) -> Stmt:
+def _rebuild(node: Node, before: Mapping[Node, str], sinking: Node | None = None) -> Stmt:
     """The program with barriers in front of some nodes, and one If moved inwards."""
     if node is sinking:
         made_inward = sunk(node.stmt)
@@ -214,4 +233,4 @@ def _rebuild(node: Node, before: frozenset[Node], sinking: Node | None = None) -
             made = with_body(s, children[0])
         case s:
             made = s
-    return seq(Sync("shared"), made) if node in before else made
+    return seq(Sync(before[node]), made) if node in before else made

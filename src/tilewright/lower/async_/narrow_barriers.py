@@ -4,60 +4,35 @@ Warps that need not wait for each other run out of step: one stores results whil
 products keep the tensor cores busy. That is of use where a producer copies what all of them
 multiply, and they come to no barrier of the block otherwise; elsewhere barriers stay as they are.
 
-A barrier is one of a warp where the program has no conflict between threads then either. It stands
-behind all passes to whom barriers of the block say what may be done with memory. One behind which
-memory may be written again that an instruction in the background has read stays of the block: the
-wait for that instruction is in front of it, and tells other threads nothing without it.
+A barrier is one of a warp where the program has no conflict between threads then either, nor with
+what they read in the background: a wait for that tells other threads nothing without a barrier of
+the block behind it. The pass stands behind all those to whom barriers of the block say what may be
+done with memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import For, Instr, Queue, Stmt, Sync
-from tilewright.ir.visit import Rewriter, Steps, children, loads, statements, stores
+from tilewright.ir.stmt import For, Stmt, Sync
+from tilewright.ir.visit import Rewriter, Steps, children, statements
 from tilewright.lower.analysis.accesses import collect
+from tilewright.lower.analysis.background import background
 from tilewright.lower.analysis.dependence import Dependences
-from tilewright.target.queues import LATE_TILES, TILES
-
-#: The queues of loads that fill boxes.
-_BOXES = (TILES, LATE_TILES)
 
 
 def narrow_barriers(func: Func) -> Func:
     """``func`` with those barriers narrowed, if it has a producer."""
     if not func.producer or not _is_ordered(func):
         return func
-    kept = set(_behind_waits(func.body))
     found = [s for s in statements(func.body) if isinstance(s, Sync) and not s.frees]
     # The innermost are met most often; one in front of all loops may do the same once.
     for s in sorted(found, key=_loops_around(func.body).__getitem__, reverse=True):
-        if s.scope == "shared" and s not in kept:
+        if s.scope == "shared":
             made = replace(func, body=_Narrow(s).stmt(func.body))
             func = made if _is_ordered(made) else func
     return func
-
-
-def _behind_waits(body: Stmt) -> Iterator[Sync]:
-    """Barriers of the block between which and the one before is a wait for instructions that read
-    what threads store in shared memory: copies of a pipeline are freed otherwise."""
-    issued = [s for s in statements(body) if isinstance(s, Instr)]
-    boxes = {x.buffer for s in issued if s.instruction.queue in _BOXES for x in stores(s)}
-    read = {
-        s.instruction.queue
-        for s in issued
-        if any(x.buffer.scope == "shared" and x.buffer not in boxes for x in loads(s))
-    }
-    waited = False
-    for s in statements(body):
-        if isinstance(s, Queue) and s.action == "wait":
-            waited = waited or s.queue in read
-        elif isinstance(s, Sync) and s.scope == "shared" and not s.split:
-            if waited:
-                yield s
-            waited = False
 
 
 def _loops_around(body: Stmt) -> dict[Stmt, int]:
@@ -72,8 +47,10 @@ def _loops_around(body: Stmt) -> dict[Stmt, int]:
 
 
 def _is_ordered(func: Func) -> bool:
-    """Whether no two threads of a block conflict."""
-    return next(Dependences(collect(func)).between_threads(split=True), None) is None
+    """Whether no two threads of a block conflict, nor one with what goes on in the background."""
+    kernel = collect(func)
+    conflict = next(Dependences(kernel).between_threads(split=True), None)
+    return conflict is None and not background(kernel).conflicts
 
 
 class _Narrow(Rewriter):

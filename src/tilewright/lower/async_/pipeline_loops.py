@@ -28,6 +28,8 @@ used is filled again at once, for ``stages`` iterations later: all others are un
 
 A buffer in registers, a fragment too, cannot be chosen from by a loop variable: where one is
 marked, the loop is unrolled by the number of copies instead, and each copy of the body has its own.
+Late loads (:data:`~tilewright.target.queues.LATE_TILES`) are asked for, and waited for, in front of
+the first use of what they bring, not at the end, where who asks for them has other things to do.
 With two copies one barrier an iteration is enough, which barrier insertion, after this pass, finds
 by itself.
 """
@@ -42,7 +44,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import add, const, floordiv, floormod, mul, sub
-from tilewright.ir.stmt import Allocate, FillAhead, For, ForKind, If, Seq, Stmt, seq
+from tilewright.ir.stmt import Allocate, FillAhead, For, ForKind, If, Iteration, Seq, Stmt, seq
 from tilewright.ir.visit import Steps, statements
 from tilewright.lower.analysis.marked_fills import marked
 from tilewright.lower.async_.pipeline_marks import (
@@ -52,8 +54,10 @@ from tilewright.lower.async_.pipeline_marks import (
     commits,
     committed,
     emptied,
+    fill_late,
     fills_again,
     in_copies,
+    is_late,
     iteration,
     unallocated,
     unmarked,
@@ -139,12 +143,13 @@ class _Pipeline:
 
     def ahead(self, mark: FillAhead) -> int:
         """How many iterations earlier a copy is filled."""
-        return mark.stages - 1 + self.again
+        return mark.stages - 1 + (self.again and not is_late(mark))
 
     def lowered(self, body: Stmt) -> Stmt:
         self.again = fills_again(self.marks, emptied(body, set(self.copies)))
         ahead = max(map(self.ahead, self.marks))
-        first = seq(*(self.first(i) for i in range(ahead)), *waits(self.marks, self.again))
+        soon = [mark for mark in self.marks if not is_late(mark)]
+        first = seq(*(self.first(i) for i in range(ahead)), *waits(soon, self.again))
         var, kind = self.loop.var, self.loop.kind
         if kind is ForKind.UNROLLED or all(b.scope not in REGISTERS for b in self.copies):
             turn = sub(var, self.loop.min)
@@ -177,7 +182,7 @@ class _Pipeline:
             for mark in self.marks
             if i < self.ahead(mark)
         ]
-        return seq(*fills, *commits(self.marks))
+        return seq(*fills, *commits([m for m in self.marks if i < self.ahead(m)]))
 
     def step(self, body: Stmt, at: Expr, turn: Expr, left: Expr | None = None) -> Stmt:
         """One iteration: fill other copies for later ones, then use this one's.
@@ -185,17 +190,23 @@ class _Pipeline:
         ``turn`` is the number of the iteration, or that modulo the numbers of copies; ``left``,
         after the last whole turn, how many iterations there are from turn 0 on.
         """
-        fills = []
+        fills, late = list[Stmt](), list[Stmt]()
         for mark in self.marks:
             ahead = self.ahead(mark)
             fill = self.fill(
                 mark, self.simplify(add(at, ahead)), self.slot(add(turn, ahead), mark.stages)
             )
             more = at < sub(self.end, ahead) if left is None else add(turn, ahead) < left
-            fills.append(self.when(more, fill))
+            (late if is_late(mark) else fills).append(self.when(more, fill))
         slots = {mark.buffer: self.slot(turn, mark.stages) for mark in self.marks}
         use = using(emptied(body, set(self.copies)), slots, self.copies)
-        return iteration(self.marks, list(self.copies.values()), use, seq(*fills), self.again)
+        parts = [[m for m in self.marks if is_late(m) is kind] for kind in (True, False)]
+        copies, soon = ([self.copies[m.buffer] for m in part] for part in parts)
+        if parts[0]:
+            use = fill_late(parts[0], copies, use, seq(*late))
+        if not parts[1]:
+            return Iteration(use)
+        return iteration(parts[1], soon, use, seq(*fills), self.again)
 
     def slot(self, turn: Expr, stages: int) -> Expr:
         return self.simplify(floormod(turn, stages))

@@ -31,7 +31,7 @@ from tilewright.ir.stmt import (
 from tilewright.ir.visit import allocated, distinct, loads, statements, stores
 from tilewright.lower.analysis.marked_fills import queue_of
 from tilewright.lower.substitution import widen
-from tilewright.target.queues import QUEUES
+from tilewright.target.queues import LATE_TILES, QUEUES
 
 #: Scopes whose elements a loop variable cannot choose from.
 REGISTERS = ("local", "fragment")
@@ -177,6 +177,39 @@ def iteration(
         done = _behind_last_use(use, copies, seq(free, fill, *commits(marks)))
         return Iteration(seq(done, *_queue_waits(marks, again)))
     return seq(use, fill, *commits(marks), *waits(marks))
+
+
+def fill_late(
+    marks: Sequence[FillAhead], copies: Sequence[Buffer], use: Stmt, fill: Stmt
+) -> Stmt:  # fmt: skip
+    """``use`` with what late loads bring: in front of its first use of one of the ``copies``, the
+    copies that the iteration before used are filled, and those of its own waited for.
+
+    So whatever an iteration does before comes between the last use of a copy and its filling, and
+    who fills it does not wait for one that is late.
+    """
+    pending = min(m.stages for m in marks) - 1
+    then = seq(
+        Sync("shared", tuple(copies)), fill, *commits(marks), Queue(LATE_TILES, "wait", pending)
+    )
+    return _before_first_use(use, copies, then)
+
+
+def is_late(mark: FillAhead) -> bool:
+    """Whether late loads fill it."""
+    return queue_of(mark) == LATE_TILES
+
+
+def _before_first_use(s: Stmt, buffers: Sequence[Buffer], then: Stmt) -> Stmt:
+    match s:
+        case Allocate(_, body) | Remark(body=body):
+            return with_body(s, _before_first_use(body, buffers, then))
+        case Seq(stmts):
+            for k, part in enumerate(stmts):
+                if _uses(part, buffers):
+                    made = _before_first_use(part, buffers, then)
+                    return seq(*stmts[:k], made, *stmts[k + 1 :])
+    return seq(then, s)
 
 
 def _behind_last_use(s: Stmt, buffers: Sequence[Buffer], then: Stmt) -> Stmt:

@@ -15,8 +15,8 @@ from dataclasses import replace
 
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import FillAhead, Instr, Stmt, Sync
-from tilewright.ir.visit import statements
+from tilewright.ir.stmt import FillAhead, For, Instr, Seq, Stmt, Sync
+from tilewright.ir.visit import children, statements
 from tilewright.target.queues import QUEUES
 
 
@@ -40,9 +40,33 @@ def _copies_boxes(s: Stmt) -> bool:
     return bool(issued) and all(i.queue and QUEUES[i.queue].apart for i in issued)
 
 
+def _fills_behind(s: Stmt, met: bool = False) -> bool:
+    """Whether boxes are copied where a barrier of the cluster may have been passed, or was ``met``
+    already."""
+    if isinstance(s, Instr):
+        return met and bool(s.instruction.queue) and QUEUES[s.instruction.queue].apart
+    around = met or (isinstance(s, For) and _meets(s))
+    for child in children(s):
+        if isinstance(child, Stmt):
+            if _fills_behind(child, around):
+                return True
+            around = around or (isinstance(s, Seq) and _meets(child))
+    return False
+
+
+def _meets(s: Stmt) -> bool:
+    return any(isinstance(x, Sync) and x.scope == "cluster" for x in statements(s))
+
+
 def check_producer(func: Func, threads: int | None) -> None:
     """Raises :class:`LoweringError` where a producer would have to come to a barrier of the block,
-    or to no arrivals at all, or where the ``threads`` of a block are no whole warps."""
+    or of a cluster, for which it has to have ended, or to no arrivals at all, or where the
+    ``threads`` of a block are no whole warps."""
+    if func.producer and _fills_behind(func.body):
+        raise LoweringError(
+            f"kernel {func.name}: a producer copies boxes behind a barrier of the cluster, which "
+            "waits for all warps of its blocks that have not ended. Leave out `producer`"
+        )
     frees = [s for s in statements(func.body) if isinstance(s, Sync) and s.frees]
     if func.producer and not all(s.split for s in frees):
         names = ", ".join(sorted({repr(b.name) for s in frees if not s.split for b in s.frees}))

@@ -95,7 +95,7 @@ class _Fences:
                 return s, unseen | users | self.readers(s)
             case Queue(queue, "wait", _) if not QUEUES[queue].proxy:
                 return s, unseen | self.late
-            case Sync("shared"):
+            case Sync("shared" | "cluster"):
                 return seq(*self.fences(unseen), s), frozenset()
             case Sequence(stmts):
                 made = []

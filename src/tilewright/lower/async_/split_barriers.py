@@ -33,7 +33,7 @@ WARP = 32
 
 def split_barriers(func: Func) -> Func:
     """``func`` with those barriers marked; it stands after barriers were inserted."""
-    late = _late(func.body)
+    late = set[Buffer]() if func.producer else _late(func.body)
     syncs = (s for s in statements(func.body) if isinstance(s, Sync))
     frees = {s for s in syncs if s.frees and not late & set(s.frees)}
     if frees and block_threads(func) and not _exchanges(func.body):

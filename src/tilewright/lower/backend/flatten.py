@@ -19,7 +19,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 from tilewright.arith import Analyzer
-from tilewright.ir.buffer import Buffer
+from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.expr import Broadcast, Expr, Load, Ramp, Var
 from tilewright.ir.func import Func
@@ -36,6 +36,8 @@ def flatten(func: Func, separators: Mapping[Buffer, Sequence[int]] | None = None
 
     A dense buffer among ``separators`` is left with as many dimensions as are apart there: those of
     its own between two positions become one.
+
+    An element of a cluster's memory is at an offset in that of a block, and the block's number.
 
     An index that is a ramp of stride 1 in the last dimension of a dense buffer stays one:
     ``Ramp(offset, 1, lanes)``. Other vectors become arithmetic on vectors.
@@ -63,7 +65,7 @@ class _Flatten(InContext):
             shape = tuple(self.analyzer.simplify(part.size) for _, part in self.parts(b))
             found = self.flat[b] = replace(b, shape=shape)
         if found is None:
-            size, scope = self.analyzer.simplify(b.size), b.scope
+            size, scope = self.analyzer.simplify(b.share), b.scope
             if b.distribution is not None:
                 size, scope = const(b.distribution.slots), "local"
             found = Buffer(b.name, (size,), b.dtype, scope, None, b.align)
@@ -80,6 +82,10 @@ class _Flatten(InContext):
             )
         if b.distribution is not None:
             return (self.slot(b.distribution, own),)
+        if b.scope == "cluster":
+            part = replace(b, shape=b.shape[1:], layout=b.layout and Layout(b.layout.strides[1:]))
+            offset = self.analyzer.simplify(part.offset(own[1:]))
+            return offset if offset.dtype.lanes == 1 else self._ramp(offset), own[0]
         offset = self.analyzer.simplify(b.offset(own))
         return (offset if offset.dtype.lanes == 1 else self._ramp(offset),)
 

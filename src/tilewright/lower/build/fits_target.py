@@ -9,9 +9,13 @@ from tilewright.ir.visit import walk
 from tilewright.lower.build.attached import Nesting, enclosing_loops
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
+from tilewright.target.devices import compute_capability
 from tilewright.target.target import Target
 from tilewright.te.operation import ExternOp, PlaceholderOp
 from tilewright.te.scan import ScanOp
+
+#: The architecture from which on blocks form clusters.
+_CLUSTERS = 90
 
 
 def check_fits(schedule: Schedule, target: Target) -> None:
@@ -37,6 +41,7 @@ def check_fits(schedule: Schedule, target: Target) -> None:
             _no_threads(stage, target.kind)
             continue
         _no_parallel(stage, target.kind)
+        _has_clusters(stage, target)
         _memory_lasts(stage, nesting)
         if stage.attachment.kind == "root" and stage not in binding:
             raise stage.contradiction(
@@ -74,6 +79,17 @@ def _no_parallel(stage: Stage, kind: str) -> None:
                 "Bind it with bind(axis, te.thread_axis('blockIdx.x'))",
                 mark.where,
             )
+
+
+def _has_clusters(stage: Stage, target: Target) -> None:
+    """Blocks of a cluster share memory on Hopper, and on sim."""
+    old = target.kind == "cuda" and target.arch and compute_capability(target.arch) < _CLUSTERS
+    if stage.scope == "cluster" and (old or target.kind not in ("cuda", "sim")):
+        raise stage.contradiction(
+            f"target {target} has no memory that blocks of a cluster share",
+            mend="Keep it in global memory, computed at the root, or build for sm_90 or sim",
+            where=stage.lines.get("set_scope", ""),
+        )
 
 
 def _memory_lasts(stage: Stage, nesting: Nesting) -> None:

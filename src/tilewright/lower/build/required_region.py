@@ -30,6 +30,7 @@ from tilewright.ir.ops import (
     sub,
 )
 from tilewright.ir.visit import exprs, substitute, uses
+from tilewright.lower.analysis.clusters import AXIS as CLUSTER
 from tilewright.lower.build.attached import attach_place, enclosing_loops, thread_rank
 from tilewright.schedule.relations import Fuse, Single, Skew, consumed, made, pass_values
 from tilewright.schedule.stage import Stage
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
 
 #: By variable, the least and the greatest value.
 Range: TypeAlias = "dict[Var, tuple[Expr, Expr]]"
-_SCOPE_RANK = {"global": 0, "shared": 1, "fragment": 2, "local": 3}
+_SCOPE_RANK = {"global": 0, "cluster": 1, "shared": 1, "fragment": 2, "local": 3}
 
 
 def required_region(bounds: Bounds, stage: Stage) -> tuple[tuple[Expr, ...], tuple[Expr, ...]]:
@@ -337,4 +338,6 @@ def shares(scope: str, tag: str) -> bool:
     """Whether the threads along an axis share memory of a scope."""
     if scope == "warp":
         return tag == "threadIdx.x"
+    if scope == "cluster" and tag == CLUSTER:
+        return True
     return _SCOPE_RANK[scope] <= thread_rank(tag)

@@ -82,7 +82,8 @@ def updated(nests: Nests, parent: Stage, stage: Stage, update: Stmt, body: Stmt)
     (part, _), (read,) = own.outputs[0], own.results()
     before = Buffer(f"{part.name}.before", part.shape, part.dtype, part.scope)
     keep = own.every_element(before, read)
-    turn = own.every_element(before, exponent.factor(Load(before, read.indices, None), read))
+    old = Load(before, read.indices, None)
+    turn = own.every_element(before, exponent.factor(old, read, own.first()))
     scaled: list[Stmt] = []
     for one in (parent, *_rescaled_beside(nests.beside(parent), stage)):
         total = nests.stages[one]

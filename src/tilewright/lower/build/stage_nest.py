@@ -239,11 +239,15 @@ class StageNest:
 
     def begin(self) -> Stmt:
         """Of a reduction that goes along with a loop, what stands before that one."""
-        first = self.body[0]
-        assert isinstance(first, Reduce)
         ((buffer, _),) = self.outputs
-        (value,) = first.init or first.reducer.identity
-        return self.every_element(buffer, value)
+        return self.every_element(buffer, self.first())
+
+    def first(self) -> Expr:
+        """What a reduction to one value begins with."""
+        reduction = self.body[0]
+        assert isinstance(reduction, Reduce)
+        (value,) = reduction.init or reduction.reducer.identity
+        return value
 
     def every_element(self, buffer: Buffer, value: Expr) -> Stmt:
         """A store of ``value`` for each element of a reduction, into a buffer that is indexed as

@@ -62,7 +62,9 @@ from tilewright.lower.loops.guard import guarded
 
 #: The launch axes whose threads share a memory. That of warps is left out: the first thread of a
 #: block is that of one of its warps only.
-_SHARING = {"global": ("blockIdx", "threadIdx"), "shared": ("threadIdx",)}
+_SHARING = {
+    "global": ("blockIdx", "threadIdx"), "cluster": ("threadIdx",), "shared": ("threadIdx",),
+}  # fmt: skip
 
 _Axes = frozenset[Var]
 _NONE: _Axes = frozenset()

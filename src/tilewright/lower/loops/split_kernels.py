@@ -35,7 +35,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.func import Func, LaunchAxis, Module
-from tilewright.ir.ops import add, const, maximum
+from tilewright.ir.ops import add, const, maximum, sub
 from tilewright.ir.stmt import (
     Allocate,
     AllReduce,
@@ -43,6 +43,7 @@ from tilewright.ir.stmt import (
     ForKind,
     Instr,
     Let,
+    Pragma,
     Produce,
     Remark,
     Seq,
@@ -277,7 +278,12 @@ class _Hoisting(Rewriter):
             case For(var, low, extent, ForKind.THREAD, body, tag, _):
                 axis = self.launch[tag]
                 low, extent = self.expr(low), self.expr(extent)
-                self.indices[var] = add(axis.var, low)
+                first = (
+                    sub(sub(extent, axis.var), 1)
+                    if s.pragma(Pragma.DESCENDING, False)
+                    else axis.var
+                )
+                self.indices[var] = add(first, low)
                 self.axes[var] = axis.var
                 inner = yield self.steps(body)
                 constant = not set(free_vars(s.extent)).intersection(self.bound)

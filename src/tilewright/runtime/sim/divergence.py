@@ -8,12 +8,14 @@ from tilewright.runtime.sim.findings import Site
 from tilewright.runtime.sim.frame import Frame
 
 
-def require_block(frame: Frame, site: Site, kind: str, does: str) -> None:
-    """Report a finding of ``kind`` where threads of a block are missing from ``frame``.
+def require_block(frame: Frame, site: Site, kind: str, does: str, of_cluster: bool = False) -> None:
+    """Report a finding of ``kind`` where threads of a block, or ``of_cluster``, are missing from
+    ``frame``.
 
     ``does`` says what the first thread that is there does, such as "reduces without" the other.
     """
-    _require(frame, _partial_block(frame), site, kind, does)
+    blocks = frame.batch.cluster if of_cluster else 1
+    _require(frame, _partial_block(frame, blocks), site, kind, does)
 
 
 def require_warp(frame: Frame, site: Site, kind: str, does: str) -> None:
@@ -29,20 +31,22 @@ def _require(frame: Frame, found: tuple[int, int] | None, site: Site, kind: str,
         batch.findings.add(kind, site, frame, here, does, other=other)
 
 
-def _partial_block(frame: Frame) -> tuple[int, int] | None:
-    """The frame's position of a lane whose block is not all there, and a lane that is missing."""
+def _partial_block(frame: Frame, blocks: int) -> tuple[int, int] | None:
+    """The frame's position of a lane of whose ``blocks`` not all lanes are there, and one that is
+    missing."""
     if frame.act is None:
         return None
     batch = frame.batch
-    here = np.bincount(batch.slot[frame.act], minlength=batch.count)
-    partial = (here > 0) & (here < batch.grid.threads)
+    slots, threads = batch.slot[frame.act] // blocks, batch.grid.threads * blocks
+    here = np.bincount(slots, minlength=batch.count // blocks)
+    partial = (here > 0) & (here < threads)
     if not partial.any():
         return None
     slot = int(np.argmax(partial))
-    present = frame.act[batch.slot[frame.act] == slot]
-    block = np.arange(slot * batch.grid.threads, (slot + 1) * batch.grid.threads)
+    present = frame.act[slots == slot]
+    block = np.arange(slot * threads, (slot + 1) * threads)
     absent = int(np.setdiff1d(block, present)[0])
-    return int(np.argmax(batch.slot[frame.act] == slot)), absent
+    return int(np.argmax(slots == slot)), absent
 
 
 def _partial_warp(frame: Frame) -> tuple[int, int] | None:

@@ -113,7 +113,8 @@ class ExpressionCompiler:
             case E.IfThenElse(c, a, b):
                 return self._if_then_else(e)
             case E.Select(c, a, b):
-                return self._select(self.expr(c), self.expr(a), self.expr(b), e.dtype.lanes)
+                reads = any(isinstance(x, E.Load) for x in exprs(e))
+                return self._select(self.expr(c), self.expr(a), self.expr(b), e.dtype.lanes, reads)
             case E.Load():
                 return self._load(e)
             case E.Ramp(base, stride, lanes):
@@ -214,18 +215,24 @@ class ExpressionCompiler:
 
         return logical
 
-    def _select(self, c: Code, a: Code, b: Code, lanes: int) -> Code:
+    def _select(self, c: Code, a: Code, b: Code, lanes: int, reads: bool) -> Code:
         def select(frame: Frame) -> Array:
             found: Array = np.where(c(frame), a(frame), b(frame))
             return found[()]
 
         def blend(frame: Frame) -> Array:
-            # Both vectors are read whole; what is not chosen of them may be undefined.
-            chosen = _elements(c(frame), lanes)
+            # Both values are read whole; what is not chosen of them may be undefined.
+            condition = c(frame)
+            if lanes > 1:
+                chosen = _elements(condition, lanes)
+            else:
+                chosen = np.broadcast_to(condition, (frame.n,))
             on_true = a(frame.keeping(chosen))
-            return np.where(chosen, on_true, b(frame.keeping(~chosen)))
+            found: Array = np.where(condition if lanes == 1 else chosen, on_true,
+                                    b(frame.keeping(~chosen)))  # fmt: skip
+            return found[()]
 
-        return select if lanes == 1 else blend
+        return blend if reads or lanes > 1 else select
 
     def _if_then_else(self, e: E.Select) -> Code:
         c, a, b = self.expr(e.condition), self.expr(e.on_true), self.expr(e.on_false)

@@ -65,13 +65,16 @@ class Batch:
     """Some blocks of a launch, executed side by side.
 
     Time counts barriers. Two accesses of a block's threads are in order if a block barrier came
-    after the first, that is, if it is older than ``since``; ``warp_since`` is the same for warps.
+    after the first, that is, if it is older than ``since``; ``warp_since`` is the same for warps,
+    and ``cluster_since`` for ``cluster`` neighbouring blocks.
     """
 
     def __init__(
-        self, kernel: str, grid: Grid, first: int, count: int, findings: Findings, time: int
-    ) -> None:
+        self, kernel: str, grid: Grid, first: int, count: int, findings: Findings, time: int,
+        cluster: int = 1,
+    ) -> None:  # fmt: skip
         self.kernel, self.grid, self.first, self.count = kernel, grid, first, count
+        self.cluster = cluster
         self.findings = findings
         self.cost: Cost | None = None
         threads = grid.threads
@@ -86,7 +89,9 @@ class Batch:
         #: Threads by one number for the whole launch; a warp takes 32 of them, full or not.
         self.who = (first + self.slot) * (grid.warps * WARP) + self.thread
         self.flights = Flights(count * threads)
+        self.cluster_of = self.slot // cluster
         self.time = time
+        self.cluster_since: Any = time
         self.since: Any = time  # an int, or one a lane
         self.warp_since: Any = None
         self.met = time  # when all blocks of a cluster last had done with copies
@@ -100,24 +105,24 @@ class Batch:
         block, thread = divmod(int(who), self.grid.warps * WARP)
         return self.grid.thread_id(thread), self.grid.block_id(block)
 
-    def pass_barrier(self, lanes: Array | None, warp: bool) -> None:
-        """All accesses of ``lanes`` so far are before those to come (None: of all lanes)."""
+    def pass_barrier(self, lanes: Array | None, scope: str) -> None:
+        """All accesses of ``lanes`` so far are before those to come (None: of all lanes) of the
+        same warp, block ("shared") or cluster."""
         self.time += 1
-        if not warp and lanes is None:
-            self.since = self.time
+        if scope == "warp":
+            self.warp_since = self._passed(self.warp_since, lanes, self.warp)
             return
-        held: Any = self.warp_since if warp else self.since
+        if scope == "cluster":
+            self.cluster_since = self._passed(self.cluster_since, lanes, self.cluster_of)
+        self.since = self._passed(self.since, lanes, self.slot)
+
+    def _passed(self, held: Any, lanes: Array | None, group: Array) -> Any:
         if lanes is None:
-            self.warp_since = self.time
-            return
+            return self.time
         each = np.empty(self.size, np.int32)
         each[:] = -1 if held is None else held
-        group = self.warp if warp else self.slot
         each[np.isin(group, group[lanes])] = self.time
-        if warp:
-            self.warp_since = each
-        else:
-            self.since = each
+        return each
 
 
 class Frame:

@@ -13,10 +13,11 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Load, Var
 from tilewright.ir.func import Func
 from tilewright.ir.visit import walk
-from tilewright.lower.analysis.clusters import cluster_of
+from tilewright.lower.analysis.clusters import blocks_of_cluster
 from tilewright.lower.async_.proxy_fences import beside_threads
 from tilewright.runtime.array_view import dense_strides
 from tilewright.runtime.signature import evaluate
+from tilewright.runtime.sim.cluster_memory import ClusterMemory
 from tilewright.runtime.sim.cost import Cost
 from tilewright.runtime.sim.findings import Findings, Sites
 from tilewright.runtime.sim.fragment import Fragment, groups_of
@@ -93,7 +94,7 @@ class KernelCode:
         self.written = written_buffers(func.body)
         self.read = read_buffers(func.body)
         self.beside = beside_threads(func.body)
-        self.cluster = cluster_of(func.body)
+        self.cluster = blocks_of_cluster(func)
 
     def run(
         self, memories: Mapping[Buffer, Memory], scalars: Scalars, findings: Findings,
@@ -121,7 +122,7 @@ class KernelCode:
         step = self._blocks_at_once(grid, forms)
         for first in range(0, grid.blocks, step):
             count = min(step, grid.blocks - first)
-            batch = Batch(self.func.name, grid, first, count, findings, time)
+            batch = Batch(self.func.name, grid, first, count, findings, time, self.cluster)
             batch.cost = cost
             here = list(shared)
             for buffer in self.scratch:
@@ -134,6 +135,9 @@ class KernelCode:
             with np.errstate(all="ignore"):  # overflow wraps and NaN is a value, as on a GPU
                 for event in self.steps(frame):
                     pass_barrier(event)
+            for own in here:
+                if isinstance(own, ClusterMemory):
+                    own.end(batch, findings, frame)
             for queue, lane in batch.flights.unfinished():
                 self._unfinished(batch, queue, lane)
             time = batch.time + 1
@@ -209,6 +213,10 @@ def _scratch(buffer: Buffer, made: Form, batch: Batch, one: bool) -> Memory:
         return Memory(buffer, made)
     if buffer.scope == "local":
         return Private(buffer, made, copies)
+    if buffer.scope == "cluster":
+        shared = ClusterMemory(buffer, made, batch)
+        shared.races = Races(len(shared.data), grid.warps * WARP, False, True, cluster=True)
+        return shared
     owner = None
     if copies > 1:
         owner = batch.warp_of_row if buffer.scope == "warp" else batch.slot

@@ -59,25 +59,28 @@ class Races:
     size : how many locations.
     width : thread numbers a block takes.
     across : whether several blocks share it, which nothing orders.
+    cluster : whether those of a cluster share it, which barriers of that order.
     reads : whether the kernel reads it at all.
     """
 
-    def __init__(self, size: int, width: int, across: bool, reads: bool) -> None:
-        self.width, self.across, self.reads = width, across, reads
+    def __init__(
+        self, size: int, width: int, across: bool, reads: bool, cluster: bool = False
+    ) -> None:
+        self.width, self.across, self.reads, self.cluster = width, across, reads, cluster
         self.written = _Accesses(size)
         self.near = _Accesses(size if reads else 0)  # the last read
         self.far = _Accesses(size if reads else 0)  # another thread's, the farther the better
 
     def read(self, frame: Frame, at: Array, who: Array, rows: Array, site: Site) -> list[Conflict]:
         """Note reads of the locations ``at`` by ``who``; ``rows`` are their frame positions."""
-        since, warp_since = _since(frame, rows)
+        since, warp_since = self._since(frame, rows)
         found = self._against(self.written, at, who, since, warp_since, "wrote")
         self._note_reads(frame.batch.time, at, who, since, site.number)
         return found
 
     def write(self, frame: Frame, at: Array, who: Array, rows: Array, site: Site) -> list[Conflict]:
         """Note writes of the locations ``at`` by ``who``."""
-        since, warp_since = _since(frame, rows)
+        since, warp_since = self._since(frame, rows)
         found = self._against(self.written, at, who, since, warp_since, "wrote")
         if self.reads:
             found += self._against(self.near, at, who, since, warp_since, "read")
@@ -168,11 +171,13 @@ class Races:
             pick = better & (distance == step)
             far.put(at[pick], time, who[pick], site)
 
+    def _since(self, frame: Frame, rows: Array) -> tuple[Any, Any]:
+        """The times of the last block barrier and warp barrier, by access; in memory of a cluster,
+        of its last barrier."""
 
-def _since(frame: Frame, rows: Array) -> tuple[Any, Any]:
-    """The times of the last block barrier and warp barrier, by access."""
+        def spread(value: Any) -> Any:
+            return value[frame.lanes[rows]] if isinstance(value, np.ndarray) else value
 
-    def spread(value: Any) -> Any:
-        return value[frame.lanes[rows]] if isinstance(value, np.ndarray) else value
-
-    return spread(frame.batch.since), spread(frame.batch.warp_since)
+        if self.cluster:
+            return spread(frame.batch.cluster_since), None
+        return spread(frame.batch.since), spread(frame.batch.warp_since)

@@ -32,8 +32,8 @@ from tilewright.target.queues import QUEUES
 
 @dataclass(frozen=True, slots=True)
 class Barrier:
-    """The threads of ``frame`` have come to a barrier of ``scope``, "shared" or "warp", which is
-    ``split`` where it only frees copies."""
+    """The threads of ``frame`` have come to a barrier of ``scope``, "cluster", "shared" or "warp",
+    which is ``split`` where it only frees copies."""
 
     frame: Frame
     scope: str
@@ -293,15 +293,16 @@ def _plain(code: Callable[[Frame], Any]) -> Steps:
 
 
 def pass_barrier(barrier: Barrier) -> None:
-    """Let the threads at a barrier go on; reports those of its block (warp) that never come."""
+    """Let the threads at a barrier go on; reports those of its cluster, block or warp that never
+    come."""
     frame, batch = barrier.frame, barrier.frame.batch
     if barrier.scope == "warp":
         require_warp(frame, barrier.site, "divergent barrier", "waits at a barrier of the warp for")
     else:
-        require_block(
-            frame, barrier.site, "divergent barrier", "waits at a barrier of the block for"
-        )
-    batch.pass_barrier(frame.act, barrier.scope == "warp")
+        of_cluster = barrier.scope == "cluster"
+        what = f"waits at a barrier of the {'cluster' if of_cluster else 'block'} for"
+        require_block(frame, barrier.site, "divergent barrier", what, of_cluster)
+    batch.pass_barrier(frame.act, barrier.scope)
     if barrier.split:
         batch.met = batch.time
     for memory in frame.memories if barrier.scope != "warp" else ():

@@ -71,14 +71,15 @@ def suits(p: Problem) -> bool:
 
 def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
     """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, the best guess first."""
-    windows = FlatWindows(p)
-    per, height, found = windows.filters[0], windows.result[0], {}
-    phases = math.prod(windows.phases)
-    bands = dict.fromkeys(min(n, height) for n in (height, 28, 14, 8, 4, 2, 1))
-    most = lanes(p, target)
+    from tilewright.runtime.llvm_host import thread_count
+
+    either = [FlatWindows.of(p, across) for across in (False, True)]
+    threads, most, found = thread_count(target), lanes(p, target), {}
+    per, phases = either[1].filters[0], math.prod(either[1].phases)
     # Where vectors across channels lie as images do, there is nothing to gain along pixels.
-    along = not is_whole(windows, 1) or per < most or (p.groups > 1 and per % most > 0)
+    along = not is_whole(either[1], 1) or per < most or (p.groups > 1 and per % most > 0)
     for (rows, vectors), across in product(_SHAPES, (0, 1)):
+        windows = either[across]
         wide = min(most, power(per if across else windows.results))
         if not across and (rows > _FILTERS or not along):
             continue
@@ -94,6 +95,8 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
         by_phase = windows.by_phase(bool(across))
         if (per // phases if by_phase else step) % (step if by_phase else phases):
             continue  # and of one phase, or of all
+        height = windows.result[0]
+        bands = dict.fromkeys(min(n, height) for n in (height, 28, 14, 8, 4, 2, 1))
         for band, parts in product(bands, (1,) if by_phase else (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
             pixels = band * _row(windows, tile)
@@ -101,7 +104,7 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
                 tile = replace(tile, ahead=_AHEAD)
             enough = pixels >= (rows if across else vectors * wide)
             if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
-                found[tile] = flat_price(p, tile, target)
+                found[tile] = _price(windows, tile, threads)
     return sorted(found, key=lambda tile: found[tile])
 
 
@@ -110,8 +113,11 @@ def flat_price(p: Convolution, tile: FlatTile, target: Target) -> float:
     compared with other schedules."""
     from tilewright.runtime.llvm_host import thread_count
 
-    w, threads = FlatWindows(p), thread_count(target)
-    bands = -(-w.result[0] // tile.band)
+    return _price(FlatWindows.of(p, bool(tile.across)), tile, thread_count(target))
+
+
+def _price(w: FlatWindows, tile: FlatTile, threads: int) -> float:
+    p, bands = w.problem, -(-w.result[0] // tile.band)
     tasks = -(-p.batch * bands * p.groups * tile.parts // threads)
     # A thread goes through the parts of a band before the next one.
     every = p.groups * tile.parts
@@ -120,14 +126,14 @@ def flat_price(p: Convolution, tile: FlatTile, target: Target) -> float:
     return _cycles(w, tile, threads) + passes * mine / _LAST
 
 
-def reading(whole: int, parts: int, beside: int, times: float) -> float:
+def reading(whole: int, parts: int, beside: int, times: float, second: int = _SECOND) -> float:
     """How long a thread reads one of ``parts`` of a filter of ``whole`` bytes as many times, in the
-    time of a vector of products: once, where the second-level cache keeps it with the bytes
-    ``beside``."""
+    time of a vector of products: once, where a second-level cache of ``second`` bytes keeps it with
+    the bytes ``beside``."""
     from tilewright.runtime.caches import last_level
 
     rate, nbytes = _NEAR if whole <= last_level() else _FAR, whole / parts
-    return (times if nbytes + beside > _SECOND else min(times, 1.0)) * nbytes / rate
+    return (times if nbytes + beside > second else min(times, 1.0)) * nbytes / rate
 
 
 def is_whole(w: FlatWindows, across: int) -> bool:
@@ -161,10 +167,7 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
         taps = math.prod(p.kernel) / math.prod(w.phases)
     bands, each = -(-w.result[0] // t.band), math.prod(extents[1:])
     tasks = p.batch * bands * p.groups * t.parts
-    seen = t.band
-    if w.by_phase(bool(t.across)) and p.padding[0] % w.phases[0]:
-        seen = min(seen + 1, w.result[0])  # phases begin in different rows
-    pixels, single = seen * _row(w, t), t.rows if t.across else t.vectors * t.lanes
+    pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
     across = -(-per // t.channels) / t.parts
     whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
     step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0

@@ -6,8 +6,9 @@ from __future__ import annotations
 from itertools import product
 from math import prod
 
+from tilewright.target.devices import last_level_bytes
 from tilewright.target.target import Target
-from tilewright.topi.cpu.candidates import lanes, power, registers
+from tilewright.topi.cpu.candidates import features, lanes, power, registers
 from tilewright.topi.cpu.flat_tiles import WRITTEN, reading
 from tilewright.topi.nn.winograd import POINTS, Transforms
 from tilewright.topi.operators.conv import Conv
@@ -20,7 +21,7 @@ _SHAPES = (
     (14, 1), (8, 1), (4, 1), (2, 1), (1, 1),
 )  # fmt: skip
 #: How many of the former a task takes.
-_TIMES = (1, 2, 3, 4, 6)
+_TIMES = (1, 2, 3, 4, 6, 7)
 #: What a vector of a point costs, in vectors of products: to transform the image to it and results
 #: from it, and the filter where that is no constant.
 _IMAGE, _RESULT, _FILTER = 9.0, 7.0, 8.0
@@ -28,8 +29,9 @@ _IMAGE, _RESULT, _FILTER = 9.0, 7.0, 8.0
 _WRITTEN = 5.0
 #: What an element costs, of images whose channels do not lie next to one another.
 _TURNED = 2.0
-#: Bytes that a task keeps in the second-level cache.
-_KEPT = 3 * 2**18
+#: How much of the second-level cache a task keeps for itself, and how much longer it takes where
+#: that is too little.
+_KEPT, _FARTHER = 0.75, 1.2
 
 
 def suits(p: Problem) -> bool:
@@ -61,6 +63,7 @@ def _tiles(p: Conv, results: int) -> int:
 
 def winograd_price(p: Conv, t: WinogradTile, target: Target) -> float:
     """The time of a tile, in that of a vector of products."""
+    from tilewright.runtime.caches import second_level
     from tilewright.runtime.llvm_host import thread_count
 
     threads, points = thread_count(target), Transforms(t.results).size ** 2
@@ -80,7 +83,9 @@ def winograd_price(p: Conv, t: WinogradTile, target: Target) -> float:
     turned = prod(p.input_shape) * _TURNED * (not p.channels_last)
     stored = prod(p.output_shape) * _TURNED * (not p.channels_last) / tasks
     stored += own * t.results**2 * -(-filters // t.channels) * WRITTEN
-    cost = (sums + changed) * (1.0 if inside <= _KEPT else 1.2) + stored + 500
+    second = second_level()
+    cost = (sums + changed) * (1.0 if inside <= _KEPT * second else _FARTHER) + stored + 500
     tasks, parts = -(-tasks // threads), max(1.0, t.parts / threads)
-    read = parts * reading(whole, t.parts, inside, tasks / parts)
+    slower = last_level_bytes(()) / last_level_bytes(features(target))
+    read = slower * parts * reading(whole, t.parts, inside, tasks / parts, second)
     return float(tasks * cost + read + (packed + turned) / threads)

@@ -7,7 +7,8 @@ from itertools import product
 from tilewright.target.devices import COMMON_SHARED, H200, REGISTERS, RESERVED
 from tilewright.target.target import Target
 from tilewright.topi.operators.attention import Attention
-from tilewright.topi.pieces.attention import GROUP_ROWS, AttentionGroupTile, AttentionMmaTile
+from tilewright.topi.pieces.attention import AttentionGroupTile, AttentionMmaTile
+from tilewright.topi.pieces.group_rows import GROUP_ROWS
 from tilewright.topi.problem import Problem
 
 #: Elements of a query, or of a value, whose parts registers have room for.

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import product
 
+from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
+from tilewright.topi.gpu.box_cluster_tiles import SIZES, SLOTS, exchange
 from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import (
     BARRIERS,
@@ -29,9 +31,10 @@ from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
 from tilewright.topi.nn.box_factors import reach
-from tilewright.topi.nn.box_windows import LINE, PIXELS, of_row, pixels
+from tilewright.topi.nn.box_filter_sums import LINE, PIXELS, of_row, pixels
 from tilewright.topi.operators.convolution import Convolution
-from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
+from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxGradientTile
+from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes
 from tilewright.topi.problem import Problem
 
 #: Where pixels are summed in parts, in microseconds: the launch that adds them, a part, and of what
@@ -45,6 +48,8 @@ _STRIDED = 1.4
 _SQUARE = 128
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
+#: Blocks of clusters for each SM, at most, and steps that a block has memory for.
+_ROUNDS, _STAGES = 2, 6
 
 
 def suits_gradient(problem: Problem) -> bool:
@@ -128,7 +133,33 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                         producer,
                     )  # fmt: skip
                     found[tile] = cost
+        if p.groups == 1 and not (whole or even):
+            own_size, of_step = (filters, channels), of_dy + of_x
+            found.update(_in_clusters(problem, own_size, steps, tiles, of_step, crossed))
     return found
+
+
+def _in_clusters(
+    problem: Problem, size: tuple[int, int], steps: int, tiles: int, of_step: int, crossed: float
+) -> Iterator[tuple[BoxGradientTile, float]]:
+    """Tiles of filters by channels of which the blocks of a cluster add parts, with a producer, and
+    what they take; none where these are too many."""
+    kept, threads = BARRIERS + parts_bytes(*size), size[0] // ROWS * LANES
+    stages = min(_STAGES, (MACHINE.block_shared - kept) // of_step)
+    short = dtype(problem.result_dtype).bytes == 2
+    resident = resident_blocks(problem, *size, stages * of_step + kept)
+    if stages < 3 or not (short and resident) or most_stages(*size, of_step) is None:
+        return
+    for splits in SIZES:
+        if splits * tiles > max(_ROUNDS * SLOTS, MACHINE.sms) * resident or splits > steps:
+            return
+        if lanes_of(math.prod(size), splits, threads):
+            own = -(-steps // splits)
+            cost = exchange(math.prod(size), splits) + _PRODUCED * time_of(
+                problem, *size, 2 * PIXELS, own, tiles * splits, stages, resident, 2 / splits,
+                own * of_step, crossing=crossed, rates=SUMS_OF_PIXELS,
+            )  # fmt: skip
+            yield BoxGradientTile(*size, stages, splits, producer=1, cluster=1), cost
 
 
 def _of_taps(p: Convolution) -> list[tuple[int, int, int, int]]:

@@ -64,14 +64,14 @@ _LEAST = 8
 #: of them, to store results.
 _TURNED = 1.2
 #: What a block waits besides for the numbers of its channels, before its first step, in
-#: microseconds, unless channels are rows, of which a thread keeps a few; to how many results an SM
-#: adds in one what its threads read, and what TMA has brought; and the most channels of a tile, and
-#: steps, of which it brings that: warps that have many sums each are few, and wait for what they
-#: read of shared memory, which many steps need.
+#: microseconds, unless channels are rows, of which a thread keeps a few in 16 bits; to how many
+#: results an SM adds in one what its threads read, and what TMA has brought; and the most channels
+#: of a tile, and steps, of which it brings that: warps that have many sums each are few, and wait
+#: for what they read of shared memory, which many steps need.
 _NUMBERS, _ADDED, _ADDED_THERE, _MOST_ADDED, _SOON = 1.4, 10_000, 40_000, 128, 8
 #: Rows of a tile of which the warps hide from one another what they read to add it.
 _READERS = 128
-#: A launch that adds parts, in microseconds; and what one with a producer waits for constants,
+#: A launch that adds parts, in microseconds; and what a cluster with producers waits for constants,
 #: which others ask for before the kernel before has ended.
 _ADDING, _LATE = 0.6, 0.4
 #: What a thread that adds takes for a part, in microseconds, and what all read of what the cache
@@ -80,18 +80,19 @@ _PART, _SUMMED = 0.1, 0.75
 #: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
 #: SM, and the stages from which on it gains any.
 _BEHIND, _AHEAD = 1.51, 3
-#: How many times as long phases of unequal taps take together as equal ones.
-_UNEVEN = 1.34
+#: How many times as long phases of unequal taps take together as equal ones, and where blocks of
+#: an SM hide it from one another.
+_UNEVEN, _UNEVEN_BESIDE = 1.34, 1.0
 #: The same of instructions that multiply slices of rows, which are short; and of the pixels that
 #: TMA brings of windows in three dimensions.
 _SLICED, _VOLUMES = 1.4, 2.4
-#: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
-SHORT_ROWS = 0.6
 #: How much longer large tiles, of which there are three stages, and more than two tiles of an SM
 #: take without a producer than predicted.
 _PLAIN, _WIDE_TILE = 1.05, 128 * 256
 #: How many times as much the cache moves at most, where rows do not begin where its lines do.
 _SECTORS = 1.7
+#: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
+SHORT_ROWS = 0.6
 #: By what part a step is slower whose rows all lie in one line of memory more.
 _CROSSED = 0.5
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
@@ -412,18 +413,21 @@ def _priced(
         shapes += [
             x for x in turned_shapes(p, of.extents, split) if whole or of_a_group(p)[1] % x[1] == 0
         ]
-    own, rates, in_pairs, slow = of.mean * of.parts, _rates(p), of.written, slower(p)
-    simple = several is None and slices == of.phases == beside == 1 and last and not direct
-    if simple and not split and not are_apart(p):
+    own, rates, in_pairs, slow = of.mean * of.parts, rates_of(p), of.written, slower(p)
+    if several is None and slices == beside == 1 and last and not split:
         made = produced(
-            problem, p, of, own, list(chain(*boxes.values())), channels_of(problem, p),
+            problem, p, of, own, list(chain(*boxes.values())), every,
             functools.partial(_after, problem), _behind_one_another if alike else in_turn,
+            direct,
         )  # fmt: skip
         alone = _LATE if problem.constants else 0.0
-        found = {tile: before + alone + cost for tile, cost in made}
+        found = {
+            tile: before + cost + alone * (tile.boxes_to * tile.filters_to > 1)
+            for tile, cost in made
+        }
     apart_rows = max(slow) > 1
     # Where a block has several tiles, a producer makes them faster.
-    better = {(tile.box, tile.channels) for tile in found}
+    better = {(tile.box, tile.channels) for tile in found if of.phases == 1}
     for (rows, channels, box, turned), late in product(shapes, (False, True)):
         there, read = added_bytes(problem, rows, channels) if late else (0, 0)
         if late and (split or not there or read or channels > _MOST_ADDED or steps > _SOON):
@@ -443,7 +447,7 @@ def _priced(
         blocks *= beside == 1
         apart = turned and of.stored > 1  # threads store pairs of bytes no sooner than two bytes
         written = of.stored if directly else in_pairs
-        stored, uneven = written * (_TURNED if apart else 1), _UNEVEN if of.phases > 1 else 1
+        stored = written * (_TURNED if apart else 1)
         parts = -(-wide // channels)
         if p.groups > 1:  # others have other boxes
             parts = of_a_group(p)[1] // channels if slices == 1 else 1
@@ -454,6 +458,7 @@ def _priced(
             resident = resident_blocks(problem, *sides, memory)
             if not resident:
                 continue
+            uneven = (_UNEVEN if resident == 1 else _UNEVEN_BESIDE) if of.phases > 1 else 1
             time = functools.partial(
                 time_of, problem, *sides, of.depth * of.terms, stages=stages, resident=resident,
                 slices=slices, brought_rows=blocks, added_there=late, crossing=crossed,
@@ -617,12 +622,14 @@ def time_of(
         alone += arithmetic(p, rows, columns, resident)
         added = _ADDED_THERE if added_there else _ADDED
         alone += rows * columns * _reads_results(p) / added
-        begin += _NUMBERS * ("channel" in p.epilogue_shapes and not turned)
+        few = turned and not p.is_quantized
+        begin += _NUMBERS * ("channel" in p.epilogue_shapes and not few)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
 
 
-def _rates(p: Problem) -> Rates:
+def rates_of(p: Problem) -> Rates:
+    """What steps and blocks take of a problem's types."""
     return _BYTES if p.is_quantized else _WIDE if p.dtype == "float32" else _RESULTS
 
 

@@ -20,6 +20,7 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile, columns_of
+from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ class Rates:
     sectors, and of memory; bytes that an SM stores in a microsecond beside others, and of its last
     tile; microseconds until a block has its first step, and of each step by the stages; how far the
     slowest hides the others; how much longer products take of a cluster that shares pixels, or
-    filters, and stores by TMA."""
+    filters, stores by TMA, and steps where some tiles have more of them than others."""
 
     products: float = 0.45
     narrow: float = 72.6
@@ -60,9 +61,19 @@ class Rates:
     cluster: float = 0.037
     filters: float = 0.15
     boxed: float = 1.03
+    uneven: float = 1.0
 
 
+#: Those of 16 bits; of 8, fitted to 19 tiles of 11 layers, and of TF32, to 33 of 16.
 RATES = Rates()
+_BYTES = Rates(
+    products=0.25, narrow=61.4, cache=0.4, memory=0.626, stored=70_100, last=42_600, begin=3.6,
+    step=0.163,
+)  # fmt: skip
+_WIDE = Rates(
+    products=0.565, narrow=61.3, cache=0.344, memory=0.715, stored=29_500, last=50_800, begin=1.29,
+    step=0.173, power=1.75, uneven=1.33,
+)  # fmt: skip
 #: Bytes of lines and sectors of the cache.
 _LINE, _SECTOR = 128, 32
 #: How many times as long as memory products take where they bind.
@@ -76,39 +87,41 @@ _SIZE = 128 * 256
 def produced(
     problem: Problem, p: Convolution, of: Sizes, steps: float, boxes: Sequence[tuple[int, ...]],
     channels: Sequence[int], after: After, behind: Behind,
+    direct: Sequence[int] = (),
 ) -> Iterator[tuple[BoxProductTile, float]]:  # fmt: skip
     """Tiles of ``boxes`` by ``channels`` of a problem, as boxes compute it ``p``, each a sum of
     ``steps``, and what they take.
 
     ``after`` says what an epilogue takes of rows by columns, ``behind`` how many boxes a block
-    computes, given the number of all boxes, of tiles, and of blocks at once.
+    computes, given the number of all boxes, of tiles, and of blocks at once. Of ``direct``
+    channels results leave shared memory out.
     """
-    wide = p.result_channels
-    few = 2 * math.prod(of.extents) * wide < MACHINE.sms * ROWS * ROWS  # of which sums have parts
-    if few or dtype(problem.dtype).bytes != 2:
+    wide, results = p.result_channels, math.prod(of.extents) * of.phases
+    few = 2 * results * wide < MACHINE.sms * ROWS * ROWS  # of which sums have parts
+    if few or are_apart(p):  # whose threads add, and hide no more than they did
         return
     # Where products bind, blocks that share boxes wait for each other without gain.
-    products = math.prod(of.extents) * wide * steps * of.depth / 2
+    products = results * wide * steps * of.depth / 2
     products /= MACHINE.products * MACHINE.clock * MACHINE.sms
     binds = products > _BINDS * problem.bytes / MEMORY and max(slower(p)) == 1
-    shared = p.groups == 1 and not binds
+    shared = p.groups == 1 and not binds and of.phases == 1
     more = [n for n in _CHANNELS if n < wide and n not in channels and p.groups == 1]
     for box, own in product(boxes, [*channels, *more]):
         rows, number, parts = math.prod(box), of.boxes(box), -(-wide // own)
-        if 2 * number * parts < MACHINE.sms:
+        tiles = number * parts * of.phases
+        apart = own in direct and own & (own - 1)  # threads of which have no neighbours in memory
+        if 2 * tiles < MACHINE.sms or apart or not _has_registers(rows, own):
             continue
-        for stages, part, stores in _staged(problem, of, box, own, wide):
+        for stages, part, stores in _staged(problem, of, box, own, wide, own in direct):
             for boxes_to, filters_to in _clusters(parts, number) if shared else [(1, 1)]:
                 cluster = boxes_to * filters_to
-                each = behind(
-                    number // filters_to, number * parts // cluster, MACHINE.sms // cluster
-                )
+                each = behind(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
+                each = each if of.phases == 1 else 1  # of which others have more to do
                 tile = BoxProductTile.of(
                     box, own, stages, boxes=each, boxes_to=boxes_to, filters_to=filters_to,
                     staged=part, stores=int(stores),
                 )  # fmt: skip
-                cost = predicted(problem, p, of, steps, number * parts, tile, after(rows, own))
-                yield tile, cost
+                yield tile, predicted(problem, p, of, steps, tiles, tile, after(rows, own))
 
 
 def in_turn(boxes: int, blocks: int, slots: int) -> int:
@@ -119,13 +132,16 @@ def in_turn(boxes: int, blocks: int, slots: int) -> int:
 
 def predicted(
     problem: Problem, p: Convolution, of: Sizes, steps: float, tiles: int, tile: BoxProductTile,
-    after: float = 0.0, rates: Rates = RATES,
+    after: float = 0.0, rates: Rates | None = None,
 ) -> float:  # fmt: skip
     """Microseconds that ``tiles`` of ``steps`` each take, with what is ``after`` each."""
-    r, own, rows = rates, tile.channels, math.prod(tile.box)
+    r, own, rows = rates or rates_of(problem), tile.channels, math.prod(tile.box)
     cluster = tile.boxes_to * tile.filters_to
     slots = MACHINE.sms // cluster * cluster
     rounds = -(-tiles // slots)
+    taken, begin = rounds * steps, r.begin
+    if of.phases > 1:  # a block has one tile, and some have more steps
+        taken, begin = max(of.taps * of.parts, r.uneven * tiles / slots * steps), rounds * r.begin
     times = r.products + r.narrow / columns_of(own, problem.dtype)
     shared = r.cluster * (tile.boxes_to > 1) + r.filters * (tile.filters_to > 1)
     times += shared * (_SIZE / (rows * own)) ** 2
@@ -133,16 +149,22 @@ def predicted(
     pixels, filters = slower(p, r)
     brought = rows / tile.boxes_to * pixels + own / tile.filters_to * filters
     brought *= of.depth * min(slots, tiles)
-    stores = rows * own * of.written * (r.boxed if tile.stores else 1)
+    written = of.stored if tile.staged == own else of.written
+    stores = rows * own * written * (r.boxed if tile.stores else 1)
     overlapping = (
-        rounds * steps * (multiplied + r.step / (tile.stages - 1)),
-        rounds * steps * r.cache * brought / CACHE,
+        taken * (multiplied + r.step / (tile.stages - 1)),
+        taken * r.cache * brought / CACHE,
         r.memory * problem.bytes / MEMORY,
         rounds * (stores / r.stored + after),
     )
     hidden = sum(x**r.power for x in overlapping) ** (1 / r.power)
     tall = _TALL if rows // ROWS > _FEW else 1.0
-    return float(tall * (r.begin + hidden + stores / r.last + after))
+    return float(tall * (begin + hidden + stores / r.last + after))
+
+
+def rates_of(p: Problem) -> Rates:
+    """Those of a problem's types."""
+    return _BYTES if p.is_quantized else _WIDE if p.dtype == "float32" else RATES
 
 
 def slower(p: Convolution, r: Rates = RATES) -> tuple[float, float]:
@@ -158,22 +180,24 @@ def slower(p: Convolution, r: Rates = RATES) -> tuple[float, float]:
 
 
 def _staged(
-    problem: Problem, of: Sizes, box: tuple[int, ...], channels: int, wide: int
-) -> Iterator[tuple[int, int, bool]]:
+    problem: Problem, of: Sizes, box: tuple[int, ...], channels: int, wide: int, directly: bool
+) -> Iterator[tuple[int, int, bool]]:  # fmt: skip
     """The most stages that a block has memory for, the most channels of a part of results beside
-    them, and whether TMA stores it."""
+    them, and whether TMA stores it; all of them where they leave ``directly``."""
     rows = math.prod(box)
-    if not _has_registers(rows, channels):
-        return
-    parts = [x for x in _PARTS if channels % x == 0] or [channels]
     # Numbers of channels, if there are any, are those of all.
     left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, channels)
-    found = _most(left, rows, channels, of, [(x, _rows(problem, of, rows, x)) for x in parts])
+    parts = [x for x in _PARTS if channels % x == 0 and not directly] or [channels]
+    found = _most(
+        left, rows, channels, of,
+        [(x, 0 if directly else _rows(problem, of, rows, x)) for x in parts],
+    )  # fmt: skip
     if found is None:
         return
     yield *found, False
     stages, part = found
-    if wide % ROW == 0 and part % ROW == 0 and max(box[1:]) == 1:
+    plain = of.stored == dtype("float16").bytes and of.phases == 1
+    if plain and wide % ROW == 0 and part % ROW == 0 and max(box[1:]) == 1:
         yield stages, part, True
 
 

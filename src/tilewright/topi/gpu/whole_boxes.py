@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import replace
 from itertools import product
 
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
@@ -34,6 +33,7 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
 
@@ -54,10 +54,11 @@ _BESIDE, _LARGE = 1.013, 1e-4
 #: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
 #: time was more than predicted.
 _VOLUMES, _BYTES = 0.15, 0.1
-#: How many times as long it takes with a producer, and of how many results by channels it is so.
-_PRODUCED, _MANY, _WIDE = 0.98, 256, 32
-#: Bytes of results that an SM stores in a microsecond.
-_STORED = 22_300
+#: Bytes of results that an SM stores in a microsecond, and results for which it reads the numbers
+#: of their channels, twice as many beside a producer; and how long that takes with one.
+_STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
+#: Channels of a part of results, the most first.
+_PARTS = (128, 64, 32)
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
 #: for each column, those of the filter.
 _COLUMN, _ROWS_READ, _COLUMN_READ = 0.5, 16.0, 0.25
@@ -93,10 +94,8 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
     every = channels_of(problem, p)
-    # A producer makes blocks of many warps faster that store results as they lie.
-    plain = isinstance(problem, Conv) and problem.layout == p.layout and of.stored == 2
-    plain = plain and slices == of.phases == 1
     direct = direct_channels(problem, p, every, whole=True)
+    numbered = "channel" in problem.epilogue_shapes and not problem.is_quantized
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
         directly = channels in direct
@@ -109,6 +108,8 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         written = of.stored if directly else of.written
         stores = rows * channels * written / _STORED
         others = -(-wide // channels) * of.phases
+        part_of = 0 if added or read else _part(problem, p, of, channels, directly)
+        alone = 0 if directly else of.staged(problem, rows, part_of) if part_of else staged
         for box in _boxes(of, groups):
             seen = reach(p, box)
             if max(seen) > LARGEST:
@@ -116,20 +117,23 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
             part, boxes = math.prod(seen) * slices * of.depth, of.boxes(box)
             once = part * of.parts
             short = once / of.block if of.block else 0  # rows
-            for stages in _STAGES:
+            for stages, own in product(_STAGES, (0, part_of) if part_of else (0,)):
                 if part % ALIGN and stages * of.parts > 1:  # where the next one would begin
                     continue
-                shared = stages * (once + added) + filters + staged + BARRIERS
+                shared = stages * (once + added) + filters + (alone if own else staged) + BARRIERS
                 resident = resident_blocks(problem, rows, channels, shared)
                 if not resident:
                     continue
                 each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
                 if (each == 1) != (stages == 1):
                     continue
+                if own and (stages == 1 or (of.taps > 1 and resident * groups <= 2)):
+                    continue
                 blocks = -(-boxes // each) * others
                 turns = -(-blocks // (MACHINE.sms * resident)) * each
                 busy = min(resident, -(-blocks // MACHINE.sms))
-                epilogue = arithmetic(problem, rows, channels, busy)
+                numbers = numbered * rows * channels / (_NUMBERS * (2 if own else 1))
+                epilogue = arithmetic(problem, rows, channels, busy) + numbers
                 cache = (boxes * others * once + blocks * filters) / CACHE
                 overlapping = (
                     _PRODUCTS * turns * busy * products,
@@ -145,11 +149,21 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                     cost += turns * busy * late / _BROUGHT
                 beside = _BESIDE + _LARGE * max(0, rows - 128) + _VOLUMES * (len(of.extents) > 3)
                 beside += _BYTES * (problem.is_quantized + bool(of.block))
-                tile = BoxProductTile.of(box, channels, stages, boxes=each)
+                beside *= _PRODUCED if own else 1
+                tile = BoxProductTile.of(box, channels, stages, boxes=each, staged=own)
                 found[tile] = beside * cost
-                if stages > 1 and rows >= _MANY and channels >= _WIDE and plain:
-                    found[replace(tile, staged=channels)] = _PRODUCED * beside * cost
     return found
+
+
+def _part(problem: Problem, p: Convolution, of: Sizes, channels: int, directly: bool) -> int:
+    """Channels of results that warps store at once beside a producer; 0 where that is not faster:
+    what leaves from registers does not wait for others, and gains where there is more to do."""
+    last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
+    if sliced(p) > 1 or not last:
+        return 0
+    if directly:
+        return channels if problem.is_quantized and of.taps > 1 and problem.epilogue else 0
+    return next((n for n in _PARTS if channels % n == 0), 0)
 
 
 def _boxes(of: Sizes, groups: int) -> list[tuple[int, ...]]:

@@ -112,11 +112,6 @@ class PlaneProducts:
         at = kh * self.problem.dilation[0] - found.start - half * self.steps(0)[0]
         return self._divided(at, found.step, self.blocks)
 
-    def column_of(self, kw: Any, out: Any) -> Any:
-        """The image's column that a column of the result sees through column ``kw`` of the filter;
-        of a forward pass."""
-        return kw * self.problem.dilation[1] - self.across(0, out)
-
     @staticmethod
     def _divided(at: Any, step: int, extent: int) -> tuple[list[Any], Any]:
         where = [at >= 0, at <= (extent - 1) * step]

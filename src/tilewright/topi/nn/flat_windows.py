@@ -39,7 +39,17 @@ _LETTERS = "zyx"
 @dataclass(frozen=True)
 class FlatWindows(Convolved):
     """A forward pass, or a gradient by the input, in groups; strides of such a gradient are 1, or 2
-    where taps lie side by side."""
+    where taps lie side by side. Where its phases lie ``apart``, those of a pixel are the results
+    that follow one another from a multiple of the strides on, and each phase reads from a place of
+    its own; else results are those that read from the same place on, of which there are more."""
+
+    apart: bool = False
+
+    @classmethod
+    def of(cls, p: Convolution, across: bool) -> FlatWindows:
+        """Those of a problem whose vectors lie ``across`` channels, or along pixels."""
+        found = cls(p)
+        return cls(p, True) if found.by_phase(across) else found
 
     @once
     def phases(self) -> tuple[int, ...]:
@@ -64,6 +74,8 @@ class FlatWindows(Convolved):
     def result(self) -> tuple[int, ...]:
         """Results of a phase, of those whose phases have most."""
         own = super().result
+        if self.apart:
+            return tuple(-(-e // s) for e, s in zip(own, self.phases, strict=True))
         ends = zip(own, self._first, self.problem.padding, self.phases, strict=False)
         return tuple((e - 1 + low) // s - q + 1 for e, q, low, s in ends)
 
@@ -156,31 +168,58 @@ class FlatWindows(Convolved):
         phase: Any = 0
         place = []
         for i, low, s, q in zip(at, self.problem.padding, self.phases, self._first, strict=False):
+            low, q = (0, 0) if self.apart else (low, q)
             phase = phase * s + (i + low) % s
             place.append((i + low) // s - q)
         return phase, place
 
     def tap_of(self, phase: Any, taps: Sequence[Any]) -> list[Any]:
         """Which taps of the filter the taps of a phase are, those beyond the last included."""
+        each = zip(taps, self.kernel, self.phases, self._begins(phase), strict=True)
+        return [(k - 1 - t) * s + at % s if s > 1 else k - 1 - t for t, k, s, at in each]
+
+    def _begins(self, phase: Any) -> list[Any]:
+        """By dimension, the number of a phase's first result, counted from a multiple of the
+        stride before the padding's first."""
         found = []
-        sizes = zip(reversed(taps), reversed(self.kernel), reversed(self.phases), strict=True)
-        for t, k, s in sizes:
-            found.append((k - 1 - t) * s + phase % s if s > 1 else k - 1 - t)
+        padding = self.problem.padding[: len(self.phases)]
+        for s, low in zip(reversed(self.phases), reversed(padding), strict=True):
+            found.append(phase % s + (low % s if self.apart else 0) if s > 1 else 0)
             phase = phase // s
         return found[::-1]
+
+    def shifts(self, phase: Any) -> list[Any]:
+        """By dimension, how many pixels later than others a phase reads."""
+        each = zip(self.phases, self._begins(phase), strict=True)
+        return [at // s if self.apart and s > 1 else 0 for s, at in each]
+
+    @once
+    def _late(self) -> list[int]:
+        """By dimension, the most of :meth:`shifts`."""
+        each = zip(self.phases, self.problem.padding, strict=False)
+        return [int(self.apart and low % s > 0) for s, low in each]
 
     @once
     def stored(self) -> tuple[int, ...]:
         """Planes, where there are some, rows and columns that are stored of a phase: what windows
         of whole rows see, and of the first one more, which results beyond the last column read and
-        nobody uses."""
+        nobody uses. What lies behind a row, or a plane, is the padding before the next one: as much
+        of it is not stored by itself.
+        """
         seen = [
             r + (k - 1) * d // s
             for r, k, d, s in zip(
                 self.result, self.kernel, self.dilation, self.stride, strict=True
             )
         ]  # fmt: skip
-        return (seen[0] + 1, *seen[1:])
+        behind = [
+            max(0, min(low, e - low - size, e - r)) if s == 1 else 0
+            for e, low, size, r, s in zip(
+                seen, self.before, self.image, self.result, self.stride, strict=True
+            )
+        ]  # fmt: skip
+        first, *rest = (e - n for e, n in zip(seen, [0, *behind[1:]], strict=True))
+        return (first + 1, *rest)
 
     def extents(self, across: bool) -> tuple[int, ...]:
         """Planes, where there are some, rows and columns that are stored: of a phase where vectors
@@ -188,8 +227,8 @@ class FlatWindows(Convolved):
         of one more row of results do."""
         if not across:
             return self.stored
-        each = zip(self.result, self.stride, self.kernel, self.dilation, strict=True)
-        first, *rest = ((r - 1) * s + (k - 1) * d + 1 for r, s, k, d in each)
+        each = zip(self.result, self.stride, self.kernel, self.dilation, self._late, strict=True)
+        first, *rest = ((r - 1) * s + (k - 1) * d + 1 + more for r, s, k, d, more in each)
         return (first + self.stride[0], *rest)
 
     @once
@@ -259,7 +298,7 @@ def declare_across(p: Convolution, given: Any = None) -> FlatDeclaration:
 
 
 def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
-    w, images = FlatWindows(p), Images(p.layout)
+    w, images = FlatWindows.of(p, across), Images(p.layout)
     inputs = placeholders(p, given)
     image, filter = (inputs[name] for name in OPERANDS[p.pass_])
     per, own = w.filters
@@ -278,7 +317,7 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
     together = order[-_exact(sizes, w.exact) :] if p.is_quantized else order
     rest = order[: len(order) - len(together)]
 
-    def read(n: Any, g: Any, q: Any, tap: Sequence[Any], rc: Any) -> Any:
+    def read(n: Any, g: Any, f: Any, q: Any, tap: Sequence[Any], rc: Any) -> Any:
         """What a tap and a channel that is read, or the number of both, multiply for a result."""
         c = g * own + rc
         if not across:
@@ -286,8 +325,11 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
             phase = [x % s for x, s in shifts]
             assert stored is not None
             return stored[(n, c, *phase, q + w.flat([x // s for x, s in shifts]))]
-        each = zip(placed(q, w.result), w.stride, [*tap, 0], w.dilation, strict=False)
-        at = [r * s + t * d for r, s, t, d in each]
+        each = zip(
+            placed(q, w.result), w.stride, [*tap, 0], w.dilation,
+            w.shifts(w.parted(f, True)[0]), strict=False,
+        )  # fmt: skip
+        at = [r * s + t * d + more for r, s, t, d, more in each]
         if stored is None:
             return image[images.order(n, c, at[-p.rank :])]
         place = numbered(at, w.extents(True))
@@ -298,7 +340,7 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         tap = [given.get(t, t) for t in taps]
         rc = given.get(outer, outer) * once + inner if split else inner
         index = [*tap, rc] if across or p.channels_last else [rc, *tap]
-        pixel = read(n, g, q, tap, rc)
+        pixel = read(n, g, f, q, tap, rc)
         if packed is None:
             weight = weight_of(w, filter, g, f, rc, tap, across)
         elif across:

@@ -255,6 +255,8 @@ class Convolution(Problem):
         """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
         :data:`~tilewright.topi.nn.box_windows.FORMS`, of
         :data:`~tilewright.topi.nn.flat_windows.FORMS`, of
+        :data:`~tilewright.topi.nn.group_windows.FORMS`, of
+        :data:`~tilewright.topi.nn.group_words.FORMS`, of
         :data:`~tilewright.topi.nn.packed_windows.FORMS`, of
         :data:`~tilewright.topi.nn.byte_dots.FORMS`, of
         :data:`~tilewright.topi.nn.matrix_tiles.FORMS`, or of
@@ -263,11 +265,14 @@ class Convolution(Problem):
         from tilewright.topi.nn.box_windows import FORMS as BOXES
         from tilewright.topi.nn.byte_dots import FORMS as DOTS
         from tilewright.topi.nn.flat_windows import FORMS
+        from tilewright.topi.nn.group_windows import FORMS as GROUPS
+        from tilewright.topi.nn.group_words import FORMS as WORDS
         from tilewright.topi.nn.matrix_tiles import FORMS as TILES
         from tilewright.topi.nn.packed_windows import FORMS as PACKED
         from tilewright.topi.nn.winograd import FORMS as WINOGRAD
 
-        known: dict[str, Any] = DEPTHWISE | FORMS | BOXES | PACKED | DOTS | TILES | WINOGRAD
+        every = (DEPTHWISE, FORMS, GROUPS, WORDS, BOXES, PACKED, DOTS, TILES, WINOGRAD)
+        known: dict[str, Any] = {name: made for forms in every for name, made in forms.items()}
         declared: Declared = known[form](self, given)
         return declared
 

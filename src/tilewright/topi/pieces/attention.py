@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from tilewright.topi.nn.attention import AttentionDeclaration, Fill, declare_attention
+from tilewright.topi.pieces.group_rows import GROUP_ROWS, ROW
 from tilewright.topi.pieces.warp_rows import ROWS
-
-#: Rows of a warpgroup, and elements of keys and values that are swizzled together.
-GROUP_ROWS, ROW = 64, 64
 
 
 @dataclass(frozen=True)

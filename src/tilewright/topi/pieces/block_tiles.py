@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Protocol
 
 
-class BlockTile(Protocol):
+class ThreadTile(Protocol):
+    """The threads of a block: those of a group, and how many groups there are."""
+
+    @property
+    def lanes(self) -> int: ...
+
+    @property
+    def groups(self) -> int: ...
+
+
+class BlockTile(ThreadTile, Protocol):
     """What a block computes, by groups of threads: a box of images, rows and columns of results,
     by channels."""
 
@@ -26,12 +36,6 @@ class BlockTile(Protocol):
 
     @property
     def box(self) -> tuple[int, ...]: ...
-
-    @property
-    def lanes(self) -> int: ...
-
-    @property
-    def groups(self) -> int: ...
 
     @property
     def of_groups(self) -> tuple[int, ...]: ...

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_products import load
 from tilewright.topi.pieces.box_results import extents_of
@@ -18,10 +18,12 @@ def parted(d: BoxDeclaration, tile: BlockTile) -> tuple[Tensor, ...]:
     return d.added if all(tile.channels % row == 0 for row in rows) else ()
 
 
-def bring_added(added: Stage, tile: BlockTile, block: IterVar, out: Stage, stages: int) -> None:
+def bring_added(
+    added: Stage, tile: BlockTile, block: IterVar, out: Stage, stages: int, producer: bool = False
+) -> None:
     """What is added to results, in shared memory before it is needed: ``stages - 1`` boxes of it
-    ahead, or with one stage while its own is multiplied."""
+    ahead, which a ``producer`` may copy, or with one stage while its own is multiplied."""
     added.set_scope("shared")
     _, *pixel, c = added.op.axis
     box = (*extents_of(tile, len(pixel)), extent_of(c))
-    load(added, out, block, 1, box, stages, late=stages == 1)
+    load(added, out, block, 1, box, stages, producer=producer, late=stages == 1 or producer)

@@ -7,21 +7,23 @@ import math
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_phases import all_phases
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
 
 def blocks_of(
     out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool, alike: bool,
-    together: bool = False,
+    together: bool = False, along: str = "blockIdx.x",
 ) -> tuple[IterVar, IterVar, list[list[IterVar]], list[IterVar]]:  # fmt: skip
     """The loops over blocks and over the boxes of each, which are one unless a block computes them
     ``one_by_one``, and of a box those over pixels and over channels. Boxes of a block have the same
     channels and phase where it has ``alike`` ones, and of all phases where these are
-    ``together``."""
+    ``together``. Blocks lie ``along`` an axis of the launch."""
     images = Images(d.problem.result_layout)
     if images.block:
         n, c, *space, within_block = out.op.axis
@@ -67,10 +69,17 @@ def blocks_of(
         block, box = out.split(out.fuse(*loops), factor=tile.boxes)
         out.reorder(block, *ranks, box)
         block = out.fuse(*outer, block, *ranks)
+    elif phases and isinstance(tile, BoxProductTile) and tile.staged:
+        # Where an SM has one block, those that take longest come first: of phases with most taps.
+        out.reorder(*phases, whole, part, *own)
+        block = box = out.fuse(*phases, whole, part)
+        seen = [[n for _, n in cut.seen] for cut in all_phases(d.problem)]
+        first, last = (math.prod(n[k] for n in seen) for k in (0, -1))
+        out.pragma(block, "descending", first < last)
     else:
         out.reorder(whole, *phases, part, *ranks, *own)
         block = box = out.fuse(whole, *phases, part, *ranks)
-    out.bind(block, te.thread_axis("blockIdx.x"))
+    out.bind(block, te.thread_axis(along))
     return block, box, places, [c, *([within_block] if images.block else [])]
 
 

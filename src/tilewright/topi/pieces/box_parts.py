@@ -8,6 +8,8 @@ from tilewright import te
 from tilewright.ir.expr import IntImm
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
+from tilewright.topi.nn.box_sums import BoxDeclaration
+from tilewright.topi.pieces.box_products import terms_of
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that add parts of different results, where there are many, or few; and what
@@ -18,6 +20,18 @@ _THREADS, _FEW, _LANES = 128, 32, 4
 _AT_ONCE, _ALONE, _SHARED = 8, 32, 32
 #: Threads that are enough to have all SMs wait for memory.
 _ENOUGH = 128 * 1024
+
+
+def in_parts(s: Schedule, d: BoxDeclaration, count: int) -> Tensor:
+    """Parts of the sum of a declaration, ``count`` of them, of taps and channels that follow one
+    another; the part is the first axis."""
+    sums = s[d.sum]
+    *taken, c = sums.op.reduce_axis
+    c, _ = sums.split(c, factor=terms_of(d))
+    sums.reorder(*taken, c)
+    part, _ = sums.split(sums.fuse(*taken, c), nparts=count)
+    writer: Tensor = s.rfactor(d.sum, part)
+    return writer
 
 
 def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:

@@ -7,17 +7,14 @@ from collections.abc import Sequence
 from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Schedule, Stage
+from tilewright.schedule import Stage
 from tilewright.target.instructions import tma_load
-from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW, widths
-from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.nn.box_sums import BoxDeclaration
+from tilewright.topi.pieces.block_tiles import BlockTile, ThreadTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.thread_order import digits, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
-
-_THREADS = 256  # of a block that copies
 
 
 def load(
@@ -109,21 +106,7 @@ def by_groups(
     return group
 
 
-def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
-    """Make ``copies`` in kernels of their own, of 16 bytes a thread, or of all channels where these
-    are few: what is read is known then, but for where."""
-    for t in copies:
-        stage = s[t]
-        *others, c = stage.op.axis
-        w, channels = widths(str(t.dtype)), extent_of(c)
-        c, lane = stage.split(c, factor=channels if channels <= w.deep else w.chunk)
-        block, thread = stage.split(stage.fuse(*others, c), factor=_THREADS)
-        stage.bind(block, te.thread_axis("blockIdx.x"))
-        stage.bind(thread, te.thread_axis("threadIdx.x"))
-        stage.vectorize(lane)
-
-
-def over_threads(stage: Stage, axis: IterVar, tile: BlockTile) -> IterVar:
+def over_threads(stage: Stage, axis: IterVar, tile: ThreadTile) -> IterVar:
     """Divide a loop among the threads of the groups of a tile; returns the loop that is left."""
     turn, thread = stage.split(axis, factor=tile.groups * tile.lanes)
     group, thread = stage.split(thread, factor=tile.lanes)

@@ -11,34 +11,43 @@ from tilewright.schedule import Stage
 from tilewright.target.devices import WARP
 from tilewright.target.instructions import tma_store
 from tilewright.topi.nn.box_copies import ROW, widths
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_blocks import blocks_of, wide_of
 from tilewright.topi.pieces.box_products import over_threads
 from tilewright.topi.pieces.box_tiles import ROWS
+from tilewright.topi.pieces.cluster_sums import CLUSTERS, lanes_of, share_out
 
 
 def store(
     out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool = False, alike: bool = True,
-    together: bool = False,
+    together: bool = False, cluster: int = 1,
 ) -> tuple[IterVar, IterVar, tuple[IterVar, IterVar] | None]:  # fmt: skip
     """Whole rows of results from shared memory, or in layouts in which channels lie in blocks, or
     first, whole rows of those; returns the loops over blocks and over the boxes of each, as
     :func:`~tilewright.topi.pieces.box_blocks.blocks_of`, and where warps or TMA store parts of
-    these, those over groups and parts."""
-    block, box, pixel, channels = blocks_of(out, d, tile, one_by_one, alike, together)
+    these, those over groups and parts. Of a ``cluster``, each block along blockIdx.x stores its
+    share of the results of one."""
+    along = "blockIdx.x" if cluster == 1 else CLUSTERS
+    block, box, pixel, channels = blocks_of(out, d, tile, one_by_one, alike, together, along)
     images, flat = Images(d.problem.result_layout), [x for place in pixel for x in place]
     *own, c = [*flat, *channels] if images.last else [channels[0], *flat, *channels[1:]]
     chunk = min(widths(d.output.dtype).chunk, tile.channels)
     lanes = math.gcd(images.block or wide_of(d), chunk) if images.last or images.block else 1
     if tile.stores:
         return block, box, _by_boxes(out, tile, own, c, str(d.output.dtype))
+    if cluster > 1:
+        results, threads = math.prod(tile.box) * tile.channels, tile.groups * tile.lanes
+        lanes = math.gcd(lanes_of(results, cluster, threads), lanes)
     c, lane = out.split(c, factor=lanes)
     if tile.staged:
         out.vectorize(lane)
         return block, box, _by_warps(out, tile, own, c, lane, lanes)
-    out.unroll(over_threads(out, out.fuse(*own, c), tile))
+    at = out.fuse(*own, c)
+    if cluster > 1:
+        at = share_out(out, at, cluster)
+    out.unroll(over_threads(out, at, tile))
     out.vectorize(lane)
     return block, box, None
 

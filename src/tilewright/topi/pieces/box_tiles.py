@@ -112,7 +112,8 @@ class BoxGradientTile:
     """A block computes ``filters`` by ``channels`` of a tap, from one of ``splits`` parts of the
     pixels; each 64 filters are a warpgroup's. Of whole boxes it computes those of ``rows`` rows of
     taps, and each of these by 64 filters is a warpgroup's. Of a cluster, ``dy_to`` blocks share
-    what they need of dy, or ``x_to`` of x. With a ``producer`` a warp of its own copies boxes."""
+    what they need of dy, or ``x_to`` of x. With a ``producer`` a warp of its own copies boxes. The
+    ``splits`` blocks of a tile may be a ``cluster``, which adds what they have."""
 
     filters: int = 128
     channels: int = 128
@@ -122,6 +123,12 @@ class BoxGradientTile:
     x_to: int = later(1)
     rows: int = later(0)
     producer: int = later(0)
+    cluster: int = later(0)
+
+    @property
+    def lanes(self) -> int:
+        """Threads of a group."""
+        return LANES
 
     @property
     def groups(self) -> int:

@@ -14,7 +14,7 @@ from typing import Any
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.topi.nn.box_copies import widths
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.box_tiles import BoxProductTile, columns_of
 from tilewright.topi.pieces.tiling import extent_of
@@ -29,7 +29,7 @@ def leaves_directly(d: BoxDeclaration, tile: BoxProductTile) -> bool:
     """Whether results go from registers to global memory, 16 bytes a thread."""
     boxes, wide = d.boxes, extent_of(d.sum.op.axis[-1])
     plain = not (boxes.turned or (boxes.blocks[1] and not boxes.whole)) and boxes.slices == 1
-    whole = not (tile.turned or tile.staged) and tile.splits == 1
+    whole = not tile.turned and tile.staged in (0, tile.channels) and tile.splits == 1
     return plain and whole and in_order(d.problem, wide, tile.channels)
 
 

@@ -85,8 +85,9 @@ def _shared(
 
 def by_columns(stage: Stage) -> None:
     """The loops of what is made of scores: those of the instruction outside."""
-    outer, inner = stage.split(stage.op.axis[-1], factor=COLUMNS)
-    stage.reorder(*stage.op.axis[:2], outer, stage.op.axis[2], inner)
+    *others, row, column = stage.op.axis
+    outer, inner = stage.split(column, factor=COLUMNS)
+    stage.reorder(*others, outer, row, inner)
     stage.unroll(outer)
     if dtype(str(stage.op.outputs[0].dtype)).bytes == 2:  # two are rounded at once
         stage.vectorize(stage.split(inner, factor=2)[1])

@@ -8,6 +8,8 @@ from tilewright.topi.cpu.byte_tiles import byte_tiles
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
 from tilewright.topi.cpu.flat_tiles import flat_price, flat_tiles, suits
+from tilewright.topi.cpu.group_tiles import group_price, group_tiles, suits_words
+from tilewright.topi.cpu.group_tiles import suits as is_groups
 from tilewright.topi.cpu.matrix_tiles import band_price, band_tiles
 from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
@@ -21,6 +23,7 @@ from tilewright.topi.gpu.attention_tiles import (
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.gpu.mlp_tiles import mlp_price, mlp_tiles, suits_mlp
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
@@ -31,6 +34,7 @@ from tilewright.topi.pieces.attention import (
     declare_vectors,
     declare_wgmma,
 )
+from tilewright.topi.pieces.mlp import MlpTile, declare_groups
 from tilewright.topi.pieces.tiling import Tiling
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.attention import schedule_attention
@@ -41,9 +45,11 @@ from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
 from tilewright.topi.sketches.column_sums import ColumnSumTile, schedule_column_sums
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, schedule_item_dots
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
+from tilewright.topi.sketches.group_windows import GroupTile, schedule_groups
 from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
 from tilewright.topi.sketches.loops import counts, schedule_cpu, schedule_gpu, tilings
 from tilewright.topi.sketches.matrix_tiles import BandTile, schedule_matrix_tiles
+from tilewright.topi.sketches.mlp import schedule_mlp
 from tilewright.topi.sketches.packing import PackTile, schedule_packing
 from tilewright.topi.sketches.products import (
     column_tiles,
@@ -83,6 +89,9 @@ SKETCHES = (
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
              attention_mma_tiles, ("cuda", "sim"), shared=True, where=suits_attention, least=80,
              matrices=True, declares=declare_mma, operators=()),
+    Template("gpu.mlp", MlpTile, schedule_mlp, (), None, True, mlp_tiles, ("cuda", "sim"),
+             shared=True, where=suits_mlp, arch="sm_90a", matrices=True, declares=declare_groups,
+             operators=(), price=mlp_price),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
              ("cuda", "sim"), shared=True, where=is_mma_product, least=80, matrices=True,
              operators=(), counts=mma_counts),
@@ -94,11 +103,16 @@ SKETCHES = (
              features=("avx512f", "amx-tile", "amx-bf16", "amx-int8"), matrices=True,
              form="matrix tiles", operators=(), types=("float", "int"),
              price=band_price),
+    Template("cpu.group_words", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
+             where=suits_words, features=("avx512f", "avx512vnni"), form="group words",
+             operators=(), types=("int",)),
     Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_tiles,
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
              types=("int",)),
     Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
              where=suits, form=form, operators=(), types=("float", "int"), price=flat_price),
+    Template("cpu.groups", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
+             where=is_groups, form="groups", operators=(), price=group_price),
     Template("cpu.winograd", WinogradTile, schedule_winograd, ("forward",), None, False,
              winograd_tiles, where=is_winograd, form=winograd_form, operators=(),
              price=winograd_price),

@@ -2,7 +2,8 @@
 
 A block computes some filters by some channels of a tap. Step by step TMA brings a box of pixels of
 dy and what the tap sees there, in both of which channels lie side by side; they are summed over
-pixels, of which each of ``splits`` blocks has a part. Another kernel adds these in a fixed order.
+pixels, of which each of ``splits`` blocks has a part. Another kernel adds these in a fixed order,
+or the blocks themselves where they are a cluster.
 
 Where boxes are whole, a block has several rows of taps: TMA brings what all of them see, and an
 instruction multiplies what a row of taps sees, in which neighbours are one pixel further.
@@ -10,16 +11,16 @@ instruction multiplies what a row of taps sees, in which neighbours are one pixe
 
 from __future__ import annotations
 
-from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
-from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_blocks import neighbours
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
-from tilewright.topi.pieces.box_products import copy, innermost, load
+from tilewright.topi.pieces.box_products import innermost, load
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
+from tilewright.topi.pieces.gradient_blocks import axes_of, blocks_of, in_cluster
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
@@ -33,7 +34,8 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     if added:
         step, pixel = _steps(s[total], d)
         writer = s.rfactor(total, s[total].split(step, nparts=tile.splits)[0])
-        add_parts(s, d.output, total)
+        if not tile.cluster:
+            add_parts(s, d.output, total)
         total = s.cache_write(writer, "fragment")
     elif total is writer:
         total = s.cache_write(writer, "fragment")
@@ -41,29 +43,13 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         s[total].set_scope("fragment")
     left, right = (s.cache_read(t, "shared", [total]) for t in (d.left, d.right))
 
-    out = s[writer]
-    others, m, taps, c = _axes(out, added, tile)
-    counts = [-(-extent_of(a) // e) for a, e in ((m, tile.filters), (c, tile.channels))]
-    blocks, m = out.split(m, factor=tile.filters)
-    parts, c = out.split(c, factor=tile.channels)
-    group, m = out.split(m, factor=ROWS)
-    groups, inner = [group], [m, c]
-    if tile.rows:
-        above, high = out.split(taps[0], factor=tile.rows)
-        others, groups, inner = [*others, above], [high, group], [m, taps[1], c]
-    blocks, *ranks = neighbours(out, blocks, counts[0], tile.x_to)
-    parts, *more = neighbours(out, parts, counts[1], tile.dy_to)
-    ranks += more
-    out.reorder(*others, blocks, parts, *ranks, *groups, *inner)
-    out.bind(out.fuse(*others, blocks, parts, *ranks), te.thread_axis("blockIdx.x"))
-    group = out.fuse(*groups)
-    out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))
-    if extent_of(d.sum.op.axis[-1]) % 2 == 0:
-        out.vectorize(out.split(c, factor=2)[1])
-
+    if tile.cluster:
+        group = in_cluster(s, d, s[writer], tile)
+    else:
+        group = blocks_of(s[writer], d, tile, added)
     sums = s[total]
-    sums.compute_at(out, group)
-    others, m, taps, c = _axes(sums, added, tile)
+    sums.compute_at(s[writer], group)
+    others, m, taps, c = axes_of(sums, added, tile)
     sums.align_bounds(m, ROWS)
     sums.align_bounds(c, tile.channels)
     if added:
@@ -95,21 +81,6 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         cluster=tile.x_to, producer=alone,
     )  # fmt: skip
     return s
-
-
-def _axes(
-    stage: Stage, added: bool, tile: BoxGradientTile
-) -> tuple[list[IterVar], IterVar, list[IterVar], IterVar]:
-    """The axes of a stage: those of blocks, filters, those of the taps that a block has, and
-    channels."""
-    *others, c = stage.op.axis
-    m = others.pop(int(added))
-    if not tile.rows:
-        return others, m, [], c
-    *others, wide = others
-    if len(others) == int(added):  # of one row
-        return others, m, list(stage.split(wide, nparts=1)), c
-    return others[:-1], m, [others[-1], wide], c
 
 
 def _steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, list[IterVar]]:

@@ -9,14 +9,14 @@ from one to the next. Results leave through shared memory, so that rows of them 
 from __future__ import annotations
 
 from tilewright.schedule import Schedule
-from tilewright.topi.nn.box_copies import ROW
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_added import bring_added, parted
+from tilewright.topi.pieces.box_ends import finish
 from tilewright.topi.pieces.box_multiply import multiply
-from tilewright.topi.pieces.box_products import bring, copy
-from tilewright.topi.pieces.box_results import share, stage_results, staged
-from tilewright.topi.pieces.box_stores import store, store_directly
+from tilewright.topi.pieces.box_products import bring
+from tilewright.topi.pieces.box_results import share, staged
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.pieces.thread_order import in_order_of_threads, leaves_directly
 from tilewright.topi.stages import scheduled
@@ -34,25 +34,18 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
     results, out = d.output if directly else staged(s, d), s[d.output]
-    if tile.stores:
-        s[results].transform_layout(lambda *at: (at[-1] // ROW, *at[:-1], at[-1] % ROW))
-    alike, own = bool(d.numbers) or d.phased is not None, None
+    alike = bool(d.numbers) or d.phased is not None
     if directly:
         in_order_of_threads(s[taps], d, tile)
-        block, box, group = store_directly(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
-    else:
-        block, box, own = store(out, d, tile, one_by_one=tile.boxes > 1, alike=alike)
-        thread = None if own is None else out.marks[own[0]].thread
-        place = box if own is None else own[1]
-        group = stage_results(s[results], d, tile.part, place, out, thread=thread)
+    block, box, at_sums = finish(s, d, tile, results, one_by_one=tile.boxes > 1, alike=alike)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
-        bring_added(s[t], tile, box, out, 1)
+        bring_added(s[t], tile, box, out, 1 + bool(tile.staged), bool(tile.staged))
 
     sums = s[d.sum]
     sums.set_scope("fragment")
-    sums.compute_at(out if own else s[results], own[0] if own else group)
+    sums.compute_at(*at_sums)
     if part is None:
         at, k = steps(sums, d)
         phase, result = axes_of(sums.op.axis, d)

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from tilewright import te
 from tilewright.schedule import Schedule
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
-from tilewright.topi.pieces.box_parts import add_parts
-from tilewright.topi.pieces.box_products import bring, by_groups, copy, terms_of
+from tilewright.topi.pieces.box_parts import add_parts, in_parts
+from tilewright.topi.pieces.box_products import bring, by_groups
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.step_sums import add_steps, are_apart
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -23,13 +24,7 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input with stride 1."""
     s = scheduled(d.output, d.sum, *d.copies)
     copy(s, d.copies)
-    sums = s[d.sum]
-    *taken, c = sums.op.reduce_axis
-    c, _ = sums.split(c, factor=terms_of(d))
-    sums.reorder(*taken, c)
-    part, _ = sums.split(sums.fuse(*taken, c), nparts=tile.splits)
-    writer = s.rfactor(d.sum, part)
-
+    writer = in_parts(s, d, tile.splits)
     add_parts(s, d.output, d.sum)
     total, summed = s.cache_write(writer, "fragment"), None
     if are_apart(d.problem):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tilewright.topi.gpu import box_gradient_tiles as gradients
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import tap_gradient_tiles as taps
+from tilewright.topi.gpu.box_cluster_tiles import cluster_price, cluster_tiles, suits_clusters
 from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
 from tilewright.topi.gpu.warp_box_tiles import (
     suits_narrow,
@@ -17,6 +18,7 @@ from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
+from tilewright.topi.sketches.box_clusters import schedule_box_clusters
 from tilewright.topi.sketches.box_gradient import schedule_box_gradient
 from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
@@ -28,6 +30,10 @@ from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.template import Template
 
 BOXES = (
+    Template("gpu.box_clusters", BoxProductTile, schedule_box_clusters, (), None, True,
+             cluster_tiles, ("cuda", "sim"), shared=True, where=suits_clusters,
+             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
+             price=cluster_price),
     Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
              boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),

@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
-from tilewright.topi.nn.box_windows import BoxDeclaration
-from tilewright.topi.pieces.box_products import copy, over_threads, step_of
+from tilewright.topi.nn.box_sums import BoxDeclaration
+from tilewright.topi.pieces.box_products import over_threads, step_of
 from tilewright.topi.pieces.box_results import share, stage_results, staged
 from tilewright.topi.pieces.box_stores import store
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
 from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled

@@ -143,7 +143,8 @@ def tilings(p: Problem, target: Target) -> list[Tiling]:
             continue
         for threads in (128, 64, 256) if target.is_gpu else (1,):
             tiles = -(-last // c) * outer // rows
-            waste = -(-last // c) * c / last
+            lone = c == 1 and not target.is_gpu and last >= wide
+            waste = wide if lone else -(-last // c) * c / last  # a number takes a vector's time
             idle = max(1.0, 20_000 / tiles) if target.is_gpu else max(1.0, 8 / tiles)
             found.append((waste * idle * (1 + 1 / (rows * c)), Tiling(rows, c, threads, unroll)))
     return [t for _, t in sorted(found, key=lambda x: x[0])]

@@ -16,7 +16,8 @@ from tilewright.target.instruction import Instruction
 from tilewright.te import Tensor
 from tilewright.topi.nn.tap_gradients import TapDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
-from tilewright.topi.pieces.box_products import copy, innermost, load
+from tilewright.topi.pieces.box_products import innermost, load
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.pieces.tap_tiles import TapGradientTile

@@ -15,11 +15,12 @@ from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_factors import EIGHT
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.thin_boxes import ThinDeclaration
-from tilewright.topi.pieces.box_products import copy, innermost, load, over_threads
+from tilewright.topi.pieces.box_products import innermost, load, over_threads
 from tilewright.topi.pieces.box_results import share, stage_results, staged
 from tilewright.topi.pieces.box_stores import store
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
 from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile

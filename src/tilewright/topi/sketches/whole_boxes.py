@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import ROW
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_added import bring_added, parted
+from tilewright.topi.pieces.box_ends import finish
 from tilewright.topi.pieces.box_multiply import multiply
-from tilewright.topi.pieces.box_products import copy, load, step_of
-from tilewright.topi.pieces.box_results import share, stage_results, staged
-from tilewright.topi.pieces.box_stores import store, store_directly
+from tilewright.topi.pieces.box_products import load, step_of
+from tilewright.topi.pieces.box_results import share, staged
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.pieces.thread_order import digits, in_order_of_threads, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
@@ -37,22 +38,18 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     if are_apart(d.problem):
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
-    results, out, own = d.output if directly else staged(s, d), s[d.output], None
+    results, out = d.output if directly else staged(s, d), s[d.output]
     if directly:
         in_order_of_threads(s[taps], d, tile)
-        block, box, group = store_directly(out, d, tile, one_by_one=True)
-    else:
-        block, box, own = store(out, d, tile, one_by_one=True)
-        thread, place = (None, box) if own is None else (out.marks[own[0]].thread, own[1])
-        group = stage_results(s[results], d, tile.part, place, out, thread=thread)
+    block, box, at_sums = finish(s, d, tile, results, one_by_one=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
-        bring_added(s[t], tile, box, out, tile.stages)
+        bring_added(s[t], tile, box, out, 2 if tile.staged else tile.stages, bool(tile.staged))
 
     sums, step = s[d.sum], step_of(d)
     sums.set_scope("fragment")
-    sums.compute_at(out if own else s[results], own[0] if own else group)
+    sums.compute_at(*at_sums)
     if part is None:
         at, k = steps(sums, d)
         phase, result = axes_of(sums.op.axis, d)
@@ -63,9 +60,8 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     else:
         add_steps(s, d.sum, part, d, tile)
     first, second = d.boxes.blocks
-    seen = (*d.reach(tile.box), first or d.boxes.slices * step)
-    producer = bool(tile.staged)
-    load(s[boxes], out, box, -2 - d.space, seen, tile.stages, False, producer=producer)
+    own = (*d.reach(tile.box), first or d.boxes.slices * step)
+    load(s[boxes], out, box, -2 - d.space, own, tile.stages, False, producer=bool(tile.staged))
     box_of_taps = (step, ROW) if d.boxes.turned else (tile.channels, second or step)
     if directly:
         load(s[taps], out, block, -4, (*digits(d, tile), second or step), 1)

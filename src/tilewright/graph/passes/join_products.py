@@ -1,0 +1,140 @@
+"""Two products and the activation between them are one kernel, where a target has a fast one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tilewright.graph.builder import build, reshape
+from tilewright.graph.errors import ModelError
+from tilewright.graph.graph import Graph
+from tilewright.graph.row_norms import row_norm
+from tilewright.graph.value import Constant, Node, Value
+from tilewright.ir.dtype import dtype
+from tilewright.target import Target
+from tilewright.topi.epilogue import parse_epilogue
+from tilewright.topi.gpu.machine import MEMORY
+from tilewright.topi.problem import Problem
+from tilewright.topi.templates import templates
+
+#: How much longer two products take than predicted, where one stores what the other reads; and
+#: microseconds of a small kernel.
+_SLOWER, _NORM = 1.1, 1.2
+
+
+def join_products(target: Target) -> Callable[[Graph], Graph]:
+    """A pass: a product of matrices whose result, after its epilogue, is the left factor of another
+    one alone, becomes one ``mlp`` with that, of weights that are constants.
+
+    >>> import numpy as np
+    >>> from tilewright.graph.value import Input
+    >>> x = Input("x", (50000, 64), "float16")
+    >>> w, v = (Constant(np.ones((256, 64), "float16"), name) for name in "wv")
+    >>> y = Node("gemm", (x, w), {"transpose_b": True, "epilogue": ("gelu",)})
+    >>> graph = Graph("g", (x,), {"y": Node("gemm", (y, v))})
+    >>> print(join_products(Target.parse("cuda -arch=sm_90a"))(graph))
+    g(x: float16[50000x64]):
+      y = mlp(x, w: float16[256x64], v: float16[256x64], inner='gelu')  # float16[50000x64]
+
+    So do rows that are normalised first. Where two kernels are predicted to take less, they stay
+    apart. Behind what makes epilogues. The result of the first product is rounded to its type.
+    """
+
+    def run(graph: Graph) -> Graph:
+        uses = dict(graph.uses)
+
+        def change(old: Node, now: Node) -> Value:
+            made = _joined(now, uses, target) or now
+            uses[made] = uses[old]
+            return made
+
+        return graph.map(change)
+
+    run.__name__ = "join_products"
+    return run
+
+
+def _joined(last: Node, uses: dict[Value, int], target: Target) -> Node | None:
+    """The two products that a node ends; None where it ends none, or they are better apart."""
+    first = _product(last) and last.inputs[0]
+    if not isinstance(first, Node) or not _product(first) or uses.get(first, 1) > 1:
+        return None
+    (a, b, *read), (_, c, *epilogue) = first.inputs, last.inputs
+    weights = (b, c, *read)
+    if first in last.inputs[1:] or not all(isinstance(x, Constant) for x in weights):
+        return None
+    steps = parse_epilogue(first.attributes.get("epilogue", ()))
+    attributes = {"inner": "+".join(map(str, steps))}
+    if last.attributes.get("epilogue"):
+        attributes["epilogue"] = last.attributes["epilogue"]
+    if last.attributes.get("transpose_b"):
+        c = build("transpose", c, axes=(1, 0), name=c.name)
+    if not first.attributes.get("transpose_b"):
+        b = build("transpose", b, axes=(1, 0), name=b.name)
+    apart = (a, b, *read), attributes
+    best = None
+    least = _SLOWER * (_price(first.problem, target) + _price(last.problem, target))
+    whole = _with_norm(*apart, uses)
+    before = 0.0 if whole is None else _norm_takes(a)
+    for (a, b, *read), found in filter(None, (apart, whole)):
+        try:
+            made = Node("mlp", (a, b, *read, c, *epilogue), found, last.name)
+        except ModelError:  # an activation of something else, or types that it has not
+            continue
+        takes = _price(made.problem, target) - before * ("norm" in found)
+        if takes < least:
+            best, least = made, takes
+    return best
+
+
+def _with_norm(
+    operands: Sequence[Value], attributes: dict[str, Any], uses: dict[Value, int]
+) -> tuple[Sequence[Value], dict[str, Any]] | None:
+    """The first product of rows as they were before they were normalised, where they were: what the
+    normalisation multiplies with is in the weights, and what it adds in the bias."""
+    rows, b, *read = operands
+    norm = row_norm(rows, uses)
+    steps = attributes["inner"].split("+") if attributes["inner"] else []
+    if norm is None or norm.given.dtype != rows.dtype or not isinstance(b, Constant):
+        return None
+    if norm.shift is not None:
+        if "bias" in steps[1:]:
+            return None
+        more = b.array.astype("float64") @ norm.shift
+        if steps[:1] == ["bias"]:
+            bias = read[0]
+            assert isinstance(bias, Constant)
+            more = more + bias.array
+        else:
+            steps, read = ["bias", *steps], [b, *read]
+        read = [Constant(more.astype(b.dtype), f"{b.name}.shift"), *read[1:]]
+    if norm.scale is not None:
+        b = Constant((b.array * norm.scale).astype(b.dtype), b.name)
+    made = {**attributes, "inner": "+".join(steps), "norm": repr(norm.small)}
+    return (reshape(norm.given, rows.shape), b, *read), made
+
+
+def _product(node: Node) -> bool:
+    """Whether it is a product of two matrices as they lie, but for the weights."""
+    given = {name for name, value in node.attributes.items() if value}
+    return node.operator == "gemm" and node.rank == 2 and given <= {"transpose_b", "epilogue"}
+
+
+def _price(p: Problem, target: Target) -> float:
+    """The microseconds that the kernel of a problem is predicted to take; of none, or without a
+    prediction, infinitely many."""
+    if target.kind == "cuda":
+        from tilewright.runtime.cuda import resolve_arch
+
+        target = target.with_arch(resolve_arch(target))
+    found = [t for t in templates(p, target) if t.price is not None]
+    return min(
+        (t.price(p, t.candidates(p, target)[0], target) for t in found if t.price is not None),
+        default=math.inf,
+    )
+
+
+def _norm_takes(rows: Value) -> float:
+    """The same of a kernel that normalises ``rows``."""
+    return _NORM + 2 * math.prod(rows.shape) * dtype(rows.dtype).bytes / MEMORY

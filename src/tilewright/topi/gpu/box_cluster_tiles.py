@@ -1,0 +1,135 @@
+"""The tiles worth trying for sums of products of boxes over a cluster on Hopper, best guess first.
+
+The guess is that of :mod:`~tilewright.topi.gpu.box_products`, of a part of the steps, and what it
+takes to exchange parts and to wait for other blocks.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from itertools import product
+
+from tilewright.ir.dtype import dtype
+from tilewright.target.target import Target
+from tilewright.topi.gpu.box_lines import copying
+from tilewright.topi.gpu.box_products import (
+    BARRIERS,
+    CHANNELS,
+    Sizes,
+    best_of,
+    channels_of,
+    convolution_of,
+    is_sooner,
+    rates_of,
+    resident_blocks,
+    suited,
+    time_of,
+)
+from tilewright.topi.gpu.box_shapes import boxes_of, turned_shapes
+from tilewright.topi.gpu.machine import MACHINE
+from tilewright.topi.nn.box_copies import sliced
+from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.operators.convolution import Convolution
+from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile
+from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes
+from tilewright.topi.pieces.step_sums import are_apart
+from tilewright.topi.problem import Problem
+
+#: Blocks of a cluster, and the most blocks, in all, of an SM.
+SIZES, _CROWD = (2, 4, 8), 4
+#: Warpgroups of a tile whose results are rows.
+_GROUPS = (1, 2)
+#: Columns of an instruction are a multiple of that.
+_LEAST = 8
+#: The most steps that are in shared memory at once.
+_STAGES = 6
+#: Microseconds in which blocks meet, and bytes that one reads from others in one.
+_MEETING, _EXCHANGED = 2.4, 11_500
+#: SMs that have blocks of clusters at once: of some groups of SMs a few are left.
+SLOTS = 120
+
+
+def cluster_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
+    """For :func:`~tilewright.topi.sketches.box_clusters.schedule_box_clusters`."""
+    return best_of(_priced(problem))
+
+
+def suits_clusters(problem: Problem) -> bool:
+    """Whether a sum over the blocks of clusters is predicted to be faster."""
+    p = suited(problem)
+    if p is None or p.pass_ == "wgrad" or p.groups > 1 or p.block or is_phased(p):
+        return False
+    short = dtype(problem.result_dtype).bytes < dtype(p.accumulate).bytes
+    return short and not are_apart(p) and sliced(p) == 1 and is_sooner(_priced(problem), problem)
+
+
+def cluster_price(problem: Problem, tile: BoxProductTile, target: Target) -> float:
+    """What a tile of a problem is predicted to take, in microseconds."""
+    return _priced(problem)[tile]
+
+
+def exchange(results: int, count: int) -> float:
+    """Microseconds that ``count`` blocks of a cluster take for the parts of a tile's results."""
+    return _MEETING + 4 * results * (count - 1) / (count * _EXCHANGED)
+
+
+@functools.lru_cache(maxsize=64)
+def _priced(problem: Problem) -> dict[BoxProductTile, float]:
+    p = suited(problem)
+    assert p is not None
+    of = Sizes.of(p, problem.result_dtype)
+    steps, found = of.taps * of.parts, dict[BoxProductTile, float]()
+    parts = [n for n in SIZES if steps % n == 0 or (of.taps == 1 and _have_steps(steps, n))]
+    before = copying(convolution_of(problem), p)
+    for rows, channels, box, turned in _shapes(problem, p, of) if parts else ():
+        tiles = of.boxes(box) * -(-p.result_channels // channels)
+        a_step = (rows + channels) * of.depth
+        sides = (channels, rows) if turned else (rows, channels)
+        for count in parts:
+            threads = sides[0] // ROWS * LANES
+            if count * tiles > _CROWD * MACHINE.sms:
+                break
+            if not lanes_of(rows * channels, count, threads):
+                continue
+            kept = BARRIERS + parts_bytes(rows, channels) + of.staged(problem, 0, channels)
+            own = -(-steps // count)
+            stages = min(_STAGES, own + 1, (MACHINE.block_shared - kept) // a_step)
+            if stages < 2:
+                continue
+            resident = resident_blocks(problem, *sides, stages * a_step + kept)
+            if count * tiles > resident * SLOTS:
+                continue
+            cost = before + exchange(rows * channels, count) + time_of(
+                problem, *sides, of.depth * of.terms, own, count * tiles, stages, resident,
+                of.written / count, own * a_step, turned=turned, rates=rates_of(p),
+            )  # fmt: skip
+            tile = BoxProductTile.of(box, channels, stages, count, turned=int(turned))
+            found[tile] = cost
+    return found
+
+
+def _shapes(
+    problem: Problem, p: Convolution, of: Sizes
+) -> Iterator[tuple[int, int, tuple[int, ...], bool]]:
+    """Results and channels of a tile, its box, and whether its channels are rows; none where even
+    the largest are too many."""
+    every = [c for c in channels_of(problem, p) if c in CHANNELS]
+    results, most = math.prod(of.extents), max(_GROUPS) * ROWS * CHANNELS[0]
+    if SIZES[0] * results * p.result_channels > _CROWD * MACHINE.sms * most:
+        return
+    for groups in _GROUPS:
+        for box, channels in product(boxes_of(of, ROWS * groups), every):
+            yield ROWS * groups, channels, box, False
+    if max(of.extents[1:]) == 1:
+        yield from turned_shapes(p, of.extents, True)
+    if results < ROWS and max(of.extents[1:]) == 1:
+        few, single = -(-results // _LEAST) * _LEAST, (1,) * (len(of.extents) - 1)
+        for groups in _GROUPS:
+            yield few, ROWS * groups, (few, *single), True
+
+
+def _have_steps(steps: int, count: int) -> bool:
+    """Whether each of ``count`` blocks has some steps, where all but the last have as many."""
+    return (count - 1) * -(-steps // count) < steps

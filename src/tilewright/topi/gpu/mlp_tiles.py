@@ -1,0 +1,92 @@
+"""The tiles worth trying for two products in one kernel on Hopper."""
+
+from __future__ import annotations
+
+import functools
+import math
+from itertools import product
+
+from tilewright.ir.dtype import dtype
+from tilewright.target.devices import H200, WARP
+from tilewright.target.target import Target
+from tilewright.topi.gpu.machine import occupancy
+from tilewright.topi.operators.mlp import Mlp
+from tilewright.topi.pieces.group_rows import GROUP_ROWS, LANES, ROW
+from tilewright.topi.pieces.mlp import MlpTile
+from tilewright.topi.problem import Problem
+
+#: Columns whose sums registers have room for beside those of a step, and registers of a thread.
+_WIDEST, _MOST = 192, 255
+#: Elements of a row that a thread has in registers to normalise it.
+_DEEPEST = 256
+#: Warpgroups, hidden elements of a step, and copies of what a step reads.
+_GROUPS, _STEPS, _STAGES = (1, 2, 3, 4), (32, 64, 128), (2, 3, 4)
+#: 16-bit numbers of 16 bytes; bytes until swizzled memory begins, and of barriers.
+_CHUNK, _BARRIERS = 8, 1024
+#: Microseconds: of a launch, of rows that are normalised, of 64 hidden elements, and of each
+#: warpgroup of an SM for them; how much longer steps take by each element of a row more than 256,
+#: of few hidden elements, and with one copy ahead by each warpgroup, where an SM has one block.
+#: Fitted to 50 times of ConvNeXt's layers at batches of 1, 8 and 64 on an H200.
+_BEGIN, _NORM, _STEP, _EACH = 1.5, 0.7, 0.75, 0.67
+_LONGER, _SHORT, _LATE = 0.0005, 1.2, 0.06
+
+
+def suits_mlp(p: Problem) -> bool:
+    """Whether warpgroups multiply it, TMA brings its factors, and an SM has room for some tile."""
+    return (
+        isinstance(p, Mlp)
+        and p.dtype in ("float16", "bfloat16")
+        and p.accumulate == "float32"
+        and p.k % _CHUNK == p.n % _CHUNK == 0
+        and p.m > GROUP_ROWS // 2
+        and not (p.norm and p.k > _DEEPEST)
+        and bool(_tiles(p))
+    )
+
+
+def mlp_tiles(p: Mlp, target: Target) -> list[MlpTile]:
+    """For :func:`~tilewright.topi.sketches.mlp.schedule_mlp`, the best guess first."""
+    found = _tiles(p)
+    return sorted(found, key=lambda tile: found[tile])
+
+
+def mlp_price(p: Mlp, tile: MlpTile, target: Target) -> float:
+    """What a tile is predicted to take, in microseconds."""
+    return _tiles(p)[tile]
+
+
+@functools.lru_cache(maxsize=64)
+def _tiles(p: Mlp) -> dict[MlpTile, float]:
+    """Tiles, and what they are predicted to take."""
+    depth, width = (-(-n // ROW) * ROW for n in (p.k, p.n))
+    numbers = sum(
+        math.prod(t.shape[1:]) * dtype(t.dtype).bytes
+        for name, t in p.inputs().items() if name.startswith("inner_")
+    )  # fmt: skip
+    found: dict[MlpTile, float] = {}
+    for groups, step, most in product(_GROUPS, _STEPS, _STAGES):
+        rows, steps = GROUP_ROWS * groups, -(-p.hidden // step)
+        stages = min(most, steps)
+        ahead = stages * step * (2 * (depth + width) + numbers)
+        shared = 2 * rows * depth * (2 if p.norm else 1) + ahead + _BARRIERS
+        registers = width // 2 + step * 3 // 4 + _others(width, stages)
+        if width > _WIDEST or registers > _MOST:
+            continue
+        resident = occupancy(H200, groups * LANES // WARP, -(-registers // 8) * 8, shared)
+        if not resident:
+            continue
+        blocks = -(-p.m // rows)
+        resident = min(resident, -(-blocks // H200.sms))
+        each = (_STEP + _EACH * groups * resident) * step / 64 * (_SHORT if step < 64 else 1)
+        each *= 1 + _LONGER * (depth + width - 256)
+        each *= 1 + _LATE * groups * (stages < 3 and resident == 1)
+        rounds = -(-blocks // (H200.sms * resident))
+        found[MlpTile(groups, step, stages)] = _BEGIN + rounds * (
+            steps * each + _NORM * bool(p.norm)
+        )
+    return found
+
+
+def _others(width: int, stages: int) -> int:
+    """Registers of a thread beside its sums, as NVRTC counted."""
+    return 68 if width > 2 * ROW else 28 if stages > 2 else 16

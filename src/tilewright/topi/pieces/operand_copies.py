@@ -1,0 +1,51 @@
+"""Copies of operands that boxes cannot bring as they lie, each in a kernel of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tilewright import te
+from tilewright.ir.visit import uses
+from tilewright.schedule import Schedule
+from tilewright.target.devices import WARP
+from tilewright.te import ComputeOp, Tensor
+from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.pieces.reads import loads
+from tilewright.topi.pieces.tiling import extent_of
+
+_THREADS = 256  # of a block that copies
+
+
+def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
+    """Make ``copies`` in kernels of their own, of 16 bytes a thread, or of all channels where these
+    are few: what is read is known then, but for where. Where what is read side by side lies along
+    another axis, threads beside one another go along that, each with a whole sector of 32 bytes."""
+    for t in copies:
+        stage = s[t]
+        *others, c = stage.op.axis
+        w, channels = widths(str(t.dtype)), extent_of(c)
+        beside = stage.op.axis[_read_along(t)]
+        if beside is not c and channels > w.deep and extent_of(beside) >= WARP:
+            others.remove(beside)
+            c, lane = stage.split(c, factor=w.deep)
+            more, lane = stage.split(lane, factor=w.chunk)
+            stage.reorder(*others, c, beside, more, lane)
+            stage.unroll(more)
+            c = stage.fuse(c, beside)
+        else:
+            c, lane = stage.split(c, factor=channels if channels <= w.deep else w.chunk)
+        block, thread = stage.split(stage.fuse(*others, c), factor=_THREADS)
+        stage.bind(block, te.thread_axis("blockIdx.x"))
+        stage.bind(thread, te.thread_axis("threadIdx.x"))
+        stage.vectorize(lane)
+
+
+def _read_along(t: Tensor) -> int:
+    """The axis along which neighbours of a copy lie side by side in what it reads, also through
+    what it is made of; the last one where there are several."""
+    op, found = t.op, set[int]()
+    if isinstance(op, ComputeOp):
+        for x in loads(op):
+            at = next(_read_along(i) for i in op.inputs if i.buffer is x.buffer)
+            found |= {k for k, a in enumerate(op.axis) if uses(x.indices[at], {a.var})}
+    return found.pop() if len(found) == 1 else len(t.shape) - 1

@@ -1,0 +1,55 @@
+"""Products of boxes in parts that the blocks of a cluster sum, for few tiles with many steps.
+
+Each of ``splits`` blocks of a cluster adds its part of the taps and channels of one tile, as
+:mod:`~tilewright.topi.sketches.box_products` does, and keeps what it has in shared memory. Each
+then reads its share of the results from all of them, adds the parts in their order, computes the
+epilogue and stores what it has: no other kernel, and nothing through the device's memory.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from tilewright.schedule import Schedule
+from tilewright.topi.nn.box_sums import BoxDeclaration
+from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_parts import in_parts
+from tilewright.topi.pieces.box_products import bring, by_groups
+from tilewright.topi.pieces.box_results import share
+from tilewright.topi.pieces.box_stores import store
+from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.cluster_sums import keep_parts, sum_parts
+from tilewright.topi.pieces.operand_copies import copy
+from tilewright.topi.pieces.step_sums import add_steps, are_apart
+from tilewright.topi.pieces.tiling import extent_of
+from tilewright.topi.stages import scheduled
+
+
+def schedule_box_clusters(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
+    """The schedule of a forward pass, or of a gradient by the input with stride 1."""
+    s = scheduled(d.output, d.sum, *d.numbers, *d.copies)
+    copy(s, d.copies)
+    writer = in_parts(s, d, tile.splits)
+    total, summed = s.cache_write(writer, "fragment"), None
+    if are_apart(d.problem):
+        summed = s.rfactor(total, s[total].op.reduce_axis[0])
+    boxes, taps = (s.cache_read(t, "shared", [summed or total]) for t in (d.left, d.right))
+
+    out, parts, sums = s[d.output], s[writer], s[d.sum]
+    block, _, _ = store(out, d, replace(tile, staged=0), cluster=tile.splits)
+    for numbers in d.numbers:
+        share(s[numbers], tile, block, out)
+    sum_parts(sums, out, out.leaf_iter_vars[-2])
+    keep_parts(parts, out, block, (*tile.box, tile.channels), bool(tile.turned))
+    part, *pixel, f = parts.op.axis
+    group = by_groups(parts, tile, [part], pixel, f, extent_of(d.sum.op.axis[-1]) % 2 == 0)
+
+    sums = s[total]
+    sums.compute_at(parts, group)
+    if summed is None:
+        at, k = sums.op.reduce_axis
+        multiply(sums, d, tile, sums.op.axis[1:], at, k)
+    else:
+        at = add_steps(s, total, summed, d, tile)
+    bring(sums, d, tile, at, s[boxes], s[taps])
+    return s

@@ -1,0 +1,74 @@
+"""Sums whose parts the blocks of a cluster have and add: on sim, in the proof, on Hopper."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from tests.correctness.test_cluster_memory import meetings
+from tests.correctness.test_clusters import HOPPER, TARGETS, _conv, _square
+from tests.support.depthwise import TOLERANCE
+from tests.support.tiles import error_of, lowered
+
+import tilewright
+from tilewright.codegen.cuda import generate
+from tilewright.ir.errors import LoweringError
+from tilewright.ir.stmt import seq
+from tilewright.lower.async_.producer_warps import check_producer
+from tilewright.runtime.nvrtc import compile_cubin
+from tilewright.runtime.sass import disassemble
+from tilewright.topi import Conv
+from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
+from tilewright.verify import check
+
+#: Sums of products of boxes, and gradients by the filter, in parts of 2, 4 and 8 blocks.
+SUMS: list[tuple[str, Conv, Any]] = [
+    ("gpu.box_clusters", _square(channels=512), BoxProductTile(64, 1, 1, 64, 3, splits=4)),
+    ("gpu.box_clusters", _square(channels=512), BoxProductTile(64, 1, 1, 64, 2, splits=8)),
+    ("gpu.box_clusters", _square("dgrad", channels=64),
+     BoxProductTile(96, 1, 1, 64, 3, splits=2, turned=1, staged=96)),
+    ("gpu.box_clusters", _conv(channels=128), BoxProductTile(1, 8, 8, 64, 3, splits=2)),
+    # The last block has one step of five, and results see less than a tile.
+    ("gpu.box_clusters", _square(channels=264).replace(batch=1, epilogue="bias+relu"),
+     BoxProductTile(64, 1, 1, 64, 3, splits=4)),
+    ("gpu.box_clusters", _square(channels=200).replace(batch=1, height=1, dtype="bfloat16"),
+     BoxProductTile(8, 1, 1, 64, 3, splits=2, turned=1)),
+    ("gpu.box_gradient", _square("wgrad", 128), BoxGradientTile(128, 128, 3, 2, cluster=1)),
+    ("gpu.box_gradient", _conv("wgrad", 5, 64),
+     BoxGradientTile(64, 64, 3, 2, producer=1, cluster=1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("name", "p", "tile"), SUMS, ids=lambda x: str(x)[:60])
+def test_sums_over_a_cluster_are_right(name: str, p: Conv, tile: Any, target: str) -> None:
+    assert error_of(name, p, tile, target) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize(("name", "p", "tile"), SUMS, ids=lambda x: str(x)[:60])
+def test_they_are_proved_and_one_kernel(name: str, p: Conv, tile: Any) -> None:
+    func = lowered(name, p, tile, HOPPER)
+    assert check(func) == []
+    assert len(meetings(func)) == 2
+    text = generate(tilewright.ir.Module("m", func.params, (func,)), "sm_90a").text
+    assert f"__cluster_dims__({tile.splits}, 1, 1)" in text
+
+
+def test_a_producer_has_ended_where_blocks_meet() -> None:
+    name, p, tile = SUMS[-1]
+    func = lowered(name, p, tile, HOPPER)
+    assert func.producer
+    check_producer(func, 64)
+    with pytest.raises(LoweringError, match="behind a barrier of the cluster"):
+        check_producer(replace(func, body=seq(meetings(func)[0], func.body)), 64)
+
+
+@pytest.mark.needs_nvrtc
+def test_parts_are_read_in_vectors_of_16_bytes() -> None:
+    name, p, tile = SUMS[0]
+    func = lowered(name, p, tile, HOPPER)
+    text = generate(tilewright.ir.Module("m", func.params, (func,)), "sm_90a").text
+    code = disassemble(compile_cubin(text, "sm_90a").data)
+    assert code.count("LD.E.128") == 8
+    assert code.count("UCGABAR_WAIT") == 2
