@@ -210,11 +210,11 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             busy = min(resident, -(-blocks // MACHINE.sms))
             warps, cycles = tile.groups, _cycles(of, tile, 3 * staged + brought)
             cycles *= _IDLE if busy * warps < _WARPS[of.phases > 1] else 1
+            short = producer and own < min(_LONG, channels)
             overlapping = (
                 turns * (busy + _ALONE[producer] / warps) * cycles / MACHINE.clock,
                 _CACHE * boxes * others * brought / CACHE,
-                _MEMORY * (of.memory + _SHORT * of.stored * (producer and own < min(_LONG, channels))),
-                _BOX * turns,
+                _MEMORY * (of.memory + _SHORT * of.stored * short), _BOX * turns,
             )  # fmt: skip
             fill = busy * filters / (2 * vector * warps * WARP)
             cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
