@@ -123,7 +123,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
                 if (each == 1) != (stages == 1):
                     continue
-                if own and (stages == 1 or (of.taps > 1 and resident * groups <= 2)):
+                if own and (stages == 1 or (of.taps > 1 and groups <= 2)):
                     continue
                 blocks = -(-boxes // each) * others
                 turns = -(-blocks // (MACHINE.sms * resident)) * each
