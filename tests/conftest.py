@@ -108,7 +108,7 @@ def pytest_collection_finish() -> None:
     """What is there now stays: the collector of garbage need not look at it after each test."""
     gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 20, 20)
+    gc.set_threshold(20_000, 20, 10)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

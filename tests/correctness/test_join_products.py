@@ -61,7 +61,8 @@ def normalised(x, scaled, wide):
         return Node("divide", (total, x.shape[1]))
 
     more = Node("subtract", (w, mean(again)))
-    variance = Node("add", (mean(Node("multiply", (more, more))), 1e-5))
+    same = Node("subtract", (w, mean(w))) if wide else more  # as PyTorch's graphs have it
+    variance = Node("add", (mean(Node("multiply", (same, same))), 1e-5))
     y = Node("multiply", (more, Node("rsqrt", (variance,))))
     y = y if wide else Node("cast", (y,), {"dtype": x.dtype})
     if scaled:

@@ -150,3 +150,10 @@ def test_a_reduction_over_no_thread_is_an_error() -> None:
     r = AllReduce(SUM, (b,), (const(0),), (const(1.0),), const(True), (k,), False)
     with pytest.raises(LoweringError, match="'k', which is no thread"):
         lower_allreduce(Func("main", (b,), r, (), Target.parse("sim")))
+
+
+def test_a_sum_that_no_thread_would_store_is_refused() -> None:
+    """No result would be written; a row of no results is one that there is not."""
+    with pytest.raises(LoweringError, match=r"no threads along threadIdx\.x"):
+        lower_allreduce(row_sums(3, (0, 2), "x"))
+    lower_allreduce(row_sums(3, (2, 0), "x"))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from tests.support.depthwise import TOLERANCE
-from tests.support.mlp import PROBLEMS, error
+from tests.support.depthwise import TOLERANCE, relative_error
+from tests.support.mlp import PROBLEMS, error, exact, inputs
 
 import tilewright
+from tilewright.runtime.ndarray import array
+from tilewright.select.choice import with_own_architecture
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import Mlp
@@ -41,6 +44,22 @@ def test_hidden_elements_come_in_steps(p, tile):
     declared = template.declare(p, tile)
     kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
     assert error(p, kernel) < TOLERANCE["float16"]
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.parametrize("p", PROBLEMS[2:], ids=str)
+def test_a_gpu_computes_it_by_every_candidate(p):
+    p, cuda = p.replace(dtype="float16"), with_own_architecture("cuda")
+    template = TEMPLATES["gpu.mlp"]
+    arrays = inputs(p)
+    given = [array(x, "cuda:0") for x in arrays.values()]
+    wanted = exact(p, arrays)
+    for tile in template.candidates(p, cuda):
+        declared = template.declare(p, tile)
+        kernel = tilewright.build(template.schedule(declared, tile), declared.args, cuda)
+        y = array(np.full(p.result.shape, np.nan, "float16"), "cuda:0")
+        kernel(*given, y)
+        assert relative_error(y.numpy(), wanted) < TOLERANCE["float16"], tile
 
 
 @pytest.mark.needs_nvrtc

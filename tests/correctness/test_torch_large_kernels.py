@@ -77,12 +77,8 @@ def test_a_block_trains_as_precisely_as_pytorchs(network, dtype, last):
 @pytest.mark.parametrize("dtype", ["", "float16", "bfloat16"])
 @pytest.mark.parametrize("last", [False, True])
 def test_a_block_trains_as_precisely_on_a_gpu(network, dtype, last):
-    before = torch.backends.cudnn.allow_tf32
-    torch.backends.cudnn.allow_tf32 = False
-    try:
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         train_beside_pytorch(network, dtype, last, "cuda")
-    finally:
-        torch.backends.cudnn.allow_tf32 = before
 
 
 @pytest.mark.parametrize("network", NETWORKS)

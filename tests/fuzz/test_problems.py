@@ -62,6 +62,7 @@ def test_problems_with_large_kernels_on_a_gpu(shard: str) -> None:
 @pytest.mark.parametrize("target", [
     "llvm", "llvm -arch=avx2", "sim", pytest.param("cuda", marks=pytest.mark.needs_cuda),
 ])  # fmt: skip
+@settings(max_examples=max(1, _TOTAL // 2))
 @given(data=st.data())
 def test_problems_of_integers(target: str, data: st.DataObject) -> None:
     check_any(data, target)

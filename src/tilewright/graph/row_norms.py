@@ -68,7 +68,10 @@ def _small(root: Value, centred: Value) -> float | None:
     squares = _mean(variance)
     if not isinstance(squares, Node) or squares.operator != "multiply":
         return None
-    return float(small) if set(squares.inputs) == {centred} else None
+    (more, *others) = set(squares.inputs)
+    given = _given(more)
+    same = given is not None and given is _given(centred) and more.type == centred.type
+    return float(small) if same and not others else None
 
 
 def _given(centred: Value) -> Value | None:

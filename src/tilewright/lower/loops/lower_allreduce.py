@@ -114,6 +114,12 @@ def _arrange(launch: Sequence[LaunchAxis], r: AllReduce, warp: int) -> _Arrangem
         var, extent = threads[tag].var, _constant(threads[tag])
         thread = add(thread, mul(var, stride))
         if var in r.axes:
+            if extent == 0:
+                raise LoweringError(
+                    f"the reduction into {r.buffers[0].name!r} has no threads along {tag}, whose "
+                    "axis is empty whatever it depends on, so that none would store its result: "
+                    "leave the axis unbound"
+                )
             bits = 0
             # Bit b of the index is a bit of the lane if what lies below it and all that lies
             # above it are whole powers of two.

@@ -31,7 +31,7 @@ from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
 from tilewright.topi.nn.box_factors import reach
-from tilewright.topi.nn.box_windows import LINE, PIXELS, of_row, pixels
+from tilewright.topi.nn.box_filter_sums import LINE, PIXELS, of_row, pixels
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxGradientTile
 from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes

@@ -20,7 +20,8 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import IMAGES, finished, placeholders
 from tilewright.topi.nn.box_copies import ROW, by_pixels, is_in_halves, joined_by, widths
 from tilewright.topi.nn.box_factors import WHOLE, up
-from tilewright.topi.nn.box_windows import BoxDeclaration, BoxSums, _by_pixels
+from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
+from tilewright.topi.nn.box_views import as_pixels
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.conv import Conv
 
@@ -140,7 +141,7 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
     views, n = inputs, max(1, made.multiplier // p.multiplier)
     if made.batch != p.batch:
         views = {
-            name: _by_pixels(x, p.layout) if name in IMAGES else x for name, x in inputs.items()
+            name: as_pixels(x, p.layout) if name in IMAGES else x for name, x in inputs.items()
         }
     x, dy = views["data"], views["grad"]
     thin, copies, seen = is_thin(made), list[Tensor](), None

@@ -15,7 +15,8 @@ from tilewright import te
 from tilewright.topi.declare import placeholders
 from tilewright.topi.nn.box_copies import Boxed, widths
 from tilewright.topi.nn.box_factors import WHOLE, Taps, up
-from tilewright.topi.nn.box_windows import BoxDeclaration, BoxSums, declared_with_epilogue
+from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
+from tilewright.topi.nn.box_windows import declared_with_epilogue
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.tap_gradients import filled, is_thin, rows_of_columns
 from tilewright.topi.operators.conv import Conv

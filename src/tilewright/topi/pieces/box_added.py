@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_products import load
 from tilewright.topi.pieces.box_results import extents_of

@@ -8,15 +8,16 @@ from tilewright import te
 from tilewright.ir.expr import IntImm
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import terms_of
 from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads of a block that add parts of different results, where there are many, or few; and what
 #: each adds at once.
 _THREADS, _FEW, _LANES = 128, 32, 4
-#: Parts of a result that a thread loads at once, and threads that share those of one at most.
-_AT_ONCE, _SHARED = 8, 32
+#: Parts of a result that a thread loads at once, those that are one thread's where others would
+#: take as long, and threads that share those of a result at most.
+_AT_ONCE, _ALONE, _SHARED = 8, 32, 32
 #: Threads that are enough to have all SMs wait for memory.
 _ENOUGH = 128 * 1024
 
@@ -63,6 +64,10 @@ def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:
 def sharing_of(results: int, parts: int) -> int:
     """How many threads share the ``parts`` of each of some results."""
     sharing = 1
-    while 2 * sharing <= _SHARED and _AT_ONCE * sharing < parts and 2 * sharing * results < _ENOUGH:
+    while (
+        parts > max(_ALONE, _AT_ONCE * sharing)
+        and 2 * sharing <= _SHARED
+        and 2 * sharing * results < _ENOUGH
+    ):
         sharing *= 2
     return sharing

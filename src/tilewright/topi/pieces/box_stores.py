@@ -11,7 +11,7 @@ from tilewright.schedule import Stage
 from tilewright.target.devices import WARP
 from tilewright.target.instructions import tma_store
 from tilewright.topi.nn.box_copies import ROW, widths
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_blocks import blocks_of, wide_of
@@ -83,12 +83,11 @@ def _by_warps(
     """Let each warp store what it has in its fragments, a part of it at a time; returns the loops
     over groups and over parts."""
     q = out.fuse(*pixel)
-    if tile.turned:
-        group, at = out.split(c, nparts=tile.groups)
-        rest = q
-    else:
-        group, at = out.split(q, nparts=tile.groups * tile.own_channels // tile.channels)
-        beside, rest = out.split(c, factor=tile.own_channels // lanes)
+    at, rest = (c, q) if tile.turned else (q, c)
+    wide = 1 if tile.turned else tile.channels // tile.own_channels
+    group, at = out.split(at, nparts=tile.groups // wide)
+    if wide > 1:  # groups of some channels each
+        beside, rest = out.split(rest, nparts=wide)
         out.reorder(group, beside, at, rest, lane)
         group = out.fuse(group, beside)
     warp, at = out.split(at, nparts=tile.lanes // WARP)

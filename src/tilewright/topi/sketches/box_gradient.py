@@ -15,7 +15,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
 from tilewright.topi.pieces.box_products import innermost, load
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilewright import te
 from tilewright.schedule import Schedule
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_parts import add_parts, in_parts
 from tilewright.topi.pieces.box_products import bring, by_groups

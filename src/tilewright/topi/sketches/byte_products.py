@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import over_threads, step_of
 from tilewright.topi.pieces.box_results import share, stage_results, staged
 from tilewright.topi.pieces.box_stores import store

@@ -15,7 +15,7 @@ from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_factors import EIGHT
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.thin_boxes import ThinDeclaration
 from tilewright.topi.pieces.box_products import innermost, load, over_threads
 from tilewright.topi.pieces.box_results import share, stage_results, staged

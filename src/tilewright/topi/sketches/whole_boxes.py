@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_copies import ROW
-from tilewright.topi.nn.box_windows import BoxDeclaration
+from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_added import bring_added, parted
 from tilewright.topi.pieces.box_ends import finish
 from tilewright.topi.pieces.box_multiply import multiply
