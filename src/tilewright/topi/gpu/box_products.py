@@ -32,6 +32,7 @@ from tilewright.topi.gpu.box_sizes import (
 )
 from tilewright.topi.gpu.box_times import (
     ADDED,
+    ADDED_THERE,
     MOST_ADDED,
     READERS,
     SOON,
@@ -249,7 +250,7 @@ def _priced(
         made = produced(
             problem, p, of, own, list(chain(*boxes.values())), every,
             functools.partial(_after, problem), _behind_one_another if alike else in_turn,
-            direct,
+            functools.partial(_brought, problem), direct,
         )  # fmt: skip
         alone = _LATE if problem.constants else 0.0
         found = {
@@ -257,8 +258,9 @@ def _priced(
             for tile, cost in made
         }
     apart_rows = max(slow) > 1
-    # Where a block has several tiles, a producer makes them faster.
-    better = {(tile.box, tile.channels) for tile in found if of.phases == 1}
+    # Where a block has several tiles, a producer makes them faster in 16 bits.
+    plain = of.phases == 1 and widths(p.dtype).chunk == 8
+    better = {(tile.box, tile.channels) for tile in found if plain}
     for (rows, channels, box, turned), late in product(shapes, (False, True)):
         there, read = added_bytes(problem, rows, channels) if late else (0, 0)
         if late and (split or not there or read or channels > MOST_ADDED or steps > SOON):
@@ -349,12 +351,19 @@ def _behind_one_another(boxes: int, blocks: int, slots: int) -> int:
     return 1
 
 
-def _after(problem: Problem, rows: int, columns: int) -> float:
-    """Microseconds that the epilogue of a tile takes where an SM has no other block."""
+def _after(problem: Problem, rows: int, columns: int, there: bool) -> float:
+    """Microseconds that the epilogue of a tile takes where an SM has no other block, and what is
+    added may be ``there`` in shared memory."""
     if not problem.epilogue:
         return 0.0
-    read = max(rows, READERS) * columns * reads_results(problem) / ADDED
-    return arithmetic(problem, rows, columns, 1) + read
+    read = max(rows, READERS) * columns * reads_results(problem)
+    return arithmetic(problem, rows, columns, 1) + read / (ADDED_THERE if there else ADDED)
+
+
+def _brought(problem: Problem, rows: int, channels: int) -> int:
+    """Bytes of what is added to the results of a box where TMA brings all of it."""
+    brought, read = added_bytes(problem, rows, channels)
+    return 0 if read else brought
 
 
 def _parts(steps: int, blocks: int) -> list[int]:

@@ -21,7 +21,7 @@ from tilewright.topi.problem import Problem
 #: results an SM adds in one what its threads read, and what TMA has brought; and the most channels
 #: of a tile, and steps, of which it brings that: warps that have many sums each are few, and wait
 #: for what they read of shared memory, which many steps need.
-_NUMBERS, ADDED, _ADDED_THERE, MOST_ADDED, SOON = 1.4, 10_000, 40_000, 128, 8
+_NUMBERS, ADDED, ADDED_THERE, MOST_ADDED, SOON = 1.4, 10_000, 40_000, 128, 8
 #: Rows of a tile of which the warps hide from one another what they read to add it.
 READERS = 128
 #: How many times as long instructions take that multiply slices of rows, which are short; and the
@@ -103,7 +103,7 @@ def time_of(
     begin = rates.begin + steps * rates.wait / (stages - 1) + rates.alone * stores * (resident == 1)
     if p.epilogue:
         alone += arithmetic(p, rows, columns, resident)
-        added = _ADDED_THERE if added_there else ADDED
+        added = ADDED_THERE if added_there else ADDED
         alone += rows * columns * reads_results(p) / added
         few = turned and not p.is_quantized
         begin += _NUMBERS * ("channel" in p.epilogue_shapes and not few)
