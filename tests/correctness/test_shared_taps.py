@@ -110,7 +110,7 @@ def test_images_of_few_channels_are_right_by_warps(target: str, data: Any) -> No
     p = data.draw(thin().filter(lambda p: is_thin_forward(p) and suits_narrow(p)))
     found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
     tile = replace(data.draw(st.sampled_from(found)), boxes=data.draw(st.integers(1, 3)))
-    if p.out_channels % tile.own == 0 and p.out_image[-1] >= 8:
+    if p.out_image[-1] >= 4:
         tile = replace(tile, producer=data.draw(st.integers(0, 1)))
     check_tile("gpu.warp_boxes", p, tile, target)
 

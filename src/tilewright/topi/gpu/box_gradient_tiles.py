@@ -15,18 +15,10 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_cluster_tiles import SIZES, SLOTS, exchange
 from tilewright.topi.gpu.box_lines import crossing
-from tilewright.topi.gpu.box_products import (
-    BARRIERS,
-    STAGES,
-    SUMS_OF_PIXELS,
-    best_of,
-    clusters,
-    convolution_of,
-    resident_blocks,
-    suited,
-    time_of,
-)
+from tilewright.topi.gpu.box_products import BARRIERS, best_of, clusters
 from tilewright.topi.gpu.box_shapes import GROUPS
+from tilewright.topi.gpu.box_sizes import STAGES, convolution_of, suited
+from tilewright.topi.gpu.box_times import SUMS_OF_PIXELS, resident_blocks, time_of
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
@@ -42,6 +34,8 @@ from tilewright.topi.problem import Problem
 _SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
 #: Channels of a tile; and how much of the time is left where a producer copies boxes.
 _CHANNELS, _PRODUCED = (256, 192, 128, 64), 0.99
+#: How many times as long taps of pixels take that are strides apart and in no whole rows.
+_STRIDED = 1.4
 #: Filters and channels of a tile that a producer copies, at least, where there are as many.
 _SQUARE = 128
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
@@ -92,6 +86,8 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
     taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
     rows = ((p.out_channels, ROW), (p.channels, of_row(p) if whole else ROW))
     crossed = sum(crossing(2 * n, 2 * min(n, row)) for n, row in rows) - 1
+    short = taps > 1 and max(p.stride) > 1 and p.channels % ROW
+    beside = _STRIDED if short and not whole else 1.0
     alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
         if p.groups > 1 and p.multiplier % filters:
@@ -121,7 +117,7 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
                         crossing=crossed, rates=SUMS_OF_PIXELS,
                     )  # fmt: skip
-                    cost *= _PRODUCED if producer else 1
+                    cost *= (_PRODUCED if producer else 1) * beside
                     if splits > 1:
                         cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
                     tile = BoxGradientTile(

@@ -12,6 +12,8 @@ from tilewright.topi.operators.convolution import Convolution
 #: Bytes of a line of memory, and microseconds of a launch that copies an image, and of one that
 #: copies a filter, which is small.
 LINE, COPYING, FILTER = 128, 1.35, 1.0
+#: The same of one that turns a filter in groups, which threads read by elements.
+_TURNED = 3.0
 
 
 def crossing(pixel: int, row: int) -> float:
@@ -35,6 +37,8 @@ def copying(own: Convolution | None, p: Convolution) -> float:
     if own == p and (not is_phased(own) or is_turned(own)):
         return 0
     (read, elements), (channels, made) = slid_over(own), slid_over(p)
+    if p.groups > 1 and own.pass_ == "dgrad":
+        return _TURNED
     if p.groups > 1 or read == channels:
         return FILTER
     return FILTER + COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY

@@ -15,7 +15,8 @@ from tilewright.target.devices import SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING
-from tilewright.topi.gpu.box_products import BARRIERS, Sizes, best_of, suited
+from tilewright.topi.gpu.box_products import BARRIERS, best_of
+from tilewright.topi.gpu.box_sizes import Sizes, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import in_eights, reach, up
@@ -29,16 +30,18 @@ from tilewright.topi.problem import Problem
 
 #: Cycles of a quarter of an SM for a product of 16 channels, and of 8; by how much instructions
 #: count; cycles of an SM for a load of pixels and for a word of taps; bytes that it moves in one.
-_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = (5.95, 4.0), 0.4, 1.5, 0.85, 71.4
+_PRODUCT, _ISSUE, _PIXELS, _TAPS, _MOVED = (6.36, 4.27), 0.39, 1.5, 0.83, 71.4
 #: Microseconds until a block has its first box and after its last, for a vector of the filter that
 #: a thread copies before, and of a box by itself; the power by which what overlaps adds up.
-_BEGIN, _FILL, _BOX, _POWER = 3.26, 0.0026, 0.025, 7.0
+_BEGIN, _FILL, _BOX, _POWER = 3.12, 0.0026, 0.0136, 6.29
 #: How much longer it takes where an SM has few warps, of which none hides what another waits for,
 #: without a producer and with one.
 _ALONE = (1.65, 0.15)
+#: How many times as long products take where an SM has fewer warps than so many, and of phases.
+_IDLE, _WARPS = 1.35, (4, 8)
 #: How often memory counts, and the cache; microseconds more for each byte that is stored, not read,
 #: and for each that warps store in rows of less than 64 bytes.
-_MEMORY, _CACHE, _STORED, _SHORT = 0.98, 0.04, 0.055e-6, 0.13e-6
+_MEMORY, _CACHE, _STORED, _SHORT = 0.98, 0.025, 0.055e-6, 0.136e-6
 #: Bytes of boxes that an SM brings in a microsecond where there is memory for two of them.
 _BROUGHT = 820_000
 #: Channels that fill 64 bytes.
@@ -52,7 +55,7 @@ _OTHERS = 100
 #: How many times as long an element of a filter takes that is copied by itself as a vector.
 _SINGLE = 4
 #: Columns of results from which on each warp may store what it has, of its own.
-_NARROW = 8
+_NARROW = 4
 #: Channels of a tile of images of few.
 _MOST = 128
 #: Registers of taps that a compiler keeps at most.
@@ -189,7 +192,7 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
                 continue
             if math.prod(box) < 16 * parts or pixels % 16:
                 continue
-            if producer and (of.wide % own or of.extents[-1] < _NARROW):
+            if producer and of.extents[-1] < _NARROW:
                 continue
             own_images, _, across = tile.of_groups
             if across < 8 or own_images * across < 16:
@@ -199,19 +202,20 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             registers = sums + min(taps, _KEPT) + _OTHERS
             staged = 2 * math.prod(box) * of.phases * (channels + 8)
             shared = stages * brought + filters + staged + BARRIERS
-            resident = occupancy(MACHINE, tile.groups, min(255, registers), shared)
+            resident = occupancy(MACHINE, tile.groups + producer, min(255, registers), shared)
             if registers > 255 or not resident:
                 continue
             each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
             blocks = -(-boxes // each) * others
             turns = -(-blocks // (MACHINE.sms * resident)) * each
             busy = min(resident, -(-blocks // MACHINE.sms))
-            warps, cycles = tile.groups, _cycles(of, tile, (3 * staged + brought))
+            warps, cycles = tile.groups, _cycles(of, tile, 3 * staged + brought)
+            cycles *= _IDLE if busy * warps < _WARPS[of.phases > 1] else 1
+            short = producer and own < min(_LONG, channels)
             overlapping = (
                 turns * (busy + _ALONE[producer] / warps) * cycles / MACHINE.clock,
                 _CACHE * boxes * others * brought / CACHE,
-                _MEMORY * (of.memory + _SHORT * of.stored * (producer and own < _LONG)),
-                _BOX * turns,
+                _MEMORY * (of.memory + _SHORT * of.stored * short), _BOX * turns,
             )  # fmt: skip
             fill = busy * filters / (2 * vector * warps * WARP)
             cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
