@@ -19,7 +19,9 @@ from tilewright.lower.async_.producer_warps import check_producer
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.topi import Conv
+from tilewright.topi.operators import Gemm
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
+from tilewright.topi.templates import candidates
 from tilewright.verify import check
 
 #: Sums of products of boxes, and gradients by the filter, in parts of 2, 4 and 8 blocks.
@@ -72,3 +74,32 @@ def test_parts_are_read_in_vectors_of_16_bytes() -> None:
     code = disassemble(compile_cubin(text, "sm_90a").data)
     assert code.count("LD.E.128") == 8
     assert code.count("UCGABAR_WAIT") == 2
+
+
+def _layer(
+    channels: int, filters: int, kernel: int, pass_: str = "forward", batch: int = 1
+) -> Conv:
+    return Conv.parse((batch, channels, 7, 7), (filters, channels, kernel, kernel), 1,
+                      padding=kernel // 2, pass_=pass_, dtype="float16", layout="NHWC")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("p", "is_so"),
+    [
+        (_layer(512, 512, 3), True),
+        (Gemm(m=4, n=6024, k=1976, dtype="float16", transpose_b=True), True),
+        (_layer(512, 2048, 1), False),
+        (_layer(512, 512, 3, batch=64), False),
+    ],
+    ids=str,
+)
+def test_clusters_sum_where_tiles_are_few_and_steps_many(p: Any, is_so: bool) -> None:
+    template, tile = next(iter(candidates(p, HOPPER)))
+    assert (template.name == "gpu.box_clusters") == is_so
+    assert not is_so or tile.splits in (2, 4, 8)
+
+
+def test_two_blocks_sum_a_gradient_where_all_have_a_place_at_once() -> None:
+    for channels, cluster in ((512, 1), (1024, 0)):
+        _, tile = next(iter(candidates(_layer(channels, 2048, 1, "wgrad", 64), HOPPER)))
+        assert tile.cluster == cluster

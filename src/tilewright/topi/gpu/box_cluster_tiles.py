@@ -33,12 +33,16 @@ SIZES, _CROWD = (2, 4, 8), 4
 _GROUPS = (1, 2)
 #: Columns of an instruction are a multiple of that.
 _LEAST = 8
+#: Channels of a tile whose results are rows, at least.
+_NARROWEST = 32
 #: The most steps that are in shared memory at once.
 _STAGES = 6
 #: Microseconds in which blocks meet, and bytes that one reads from others in one.
-_MEETING, _EXCHANGED = 2.4, 11_500
-#: SMs that have blocks of clusters at once: of some groups of SMs a few are left.
-SLOTS = 120
+_MEETING, _EXCHANGED = 1.8, 45_000
+#: SMs that have blocks of clusters at once, by their size: of groups of SMs some are left.
+SLOTS = {2: MACHINE.sms, 4: 120, 8: 112}
+#: Steps of a block, at least: with fewer, clusters begin later than the others end.
+_STEPS = 5
 
 
 def cluster_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
@@ -89,7 +93,7 @@ def _priced(problem: Problem) -> dict[BoxProductTile, float]:
             if stages < 2:
                 continue
             resident = resident_blocks(problem, *sides, stages * a_step + kept)
-            if count * tiles > resident * SLOTS:
+            if count * tiles > resident * SLOTS[count] or own < _STEPS:
                 continue
             cost = before + exchange(rows * channels, count) + time_of(
                 problem, *sides, of.depth * of.terms, own, count * tiles, stages, resident,
@@ -105,7 +109,7 @@ def _shapes(
 ) -> Iterator[tuple[int, int, tuple[int, ...], bool]]:
     """Results and channels of a tile, its box, and whether its channels are rows; none where even
     the largest are too many."""
-    every = [c for c in channels_of(problem, p) if c in CHANNELS]
+    every = [c for c in channels_of(problem, p) if c in CHANNELS and c >= _NARROWEST]
     results, most = math.prod(of.extents), max(_GROUPS) * ROWS * CHANNELS[0]
     if SIZES[0] * results * p.result_channels > _CROWD * MACHINE.sms * most:
         return

@@ -40,8 +40,8 @@ _STRIDED = 1.4
 _SQUARE = 128
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
-#: Blocks of clusters for each SM, at most, and steps that a block has memory for.
-_ROUNDS, _STAGES = 2, 6
+#: Steps that a block has memory for, at most.
+_STAGES = 6
 
 
 def suits_gradient(problem: Problem) -> bool:
@@ -143,7 +143,7 @@ def _in_clusters(
     if stages < 3 or not (short and resident) or most_stages(*size, of_step) is None:
         return
     for splits in SIZES:
-        if splits * tiles > max(_ROUNDS * SLOTS, MACHINE.sms) * resident or splits > steps:
+        if splits * tiles > SLOTS[splits] * resident or splits > steps:
             return
         if lanes_of(math.prod(size), splits, threads):
             own = -(-steps // splits)

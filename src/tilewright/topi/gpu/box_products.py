@@ -44,7 +44,7 @@ from tilewright.topi.gpu.box_times import (
     time_of,
 )
 from tilewright.topi.gpu.machine import CACHE, MACHINE
-from tilewright.topi.gpu.produced_boxes import in_turn, produced, slower
+from tilewright.topi.gpu.produced_boxes import in_turn, produced, produced_turned, slower
 from tilewright.topi.nn.box_copies import copies_filter, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.nn.box_phases import all_phases, is_phased
@@ -252,15 +252,16 @@ def _priced(
             functools.partial(_after, problem), _behind_one_another if alike else in_turn,
             functools.partial(_brought, problem), direct,
         )  # fmt: skip
+        more = produced_turned(problem, p, of, own, shapes, functools.partial(_after, problem))
         alone = _LATE if problem.constants else 0.0
         found = {
             tile: before + cost + alone * (tile.boxes_to * tile.filters_to > 1)
-            for tile, cost in made
+            for tile, cost in (made if direct else chain(made, more))
         }
     apart_rows = max(slow) > 1
     # Where a block has several tiles, a producer makes them faster in 16 bits.
     plain = of.phases == 1 and widths(p.dtype).chunk == 8
-    better = {(tile.box, tile.channels) for tile in found if plain}
+    better = {(tile.box, tile.channels) for tile in found if plain and not tile.turned}
     for (rows, channels, box, turned), late in product(shapes, (False, True)):
         there, read = added_bytes(problem, rows, channels) if late else (0, 0)
         if late and (split or not there or read or channels > MOST_ADDED or steps > SOON):
@@ -289,7 +290,7 @@ def _priced(
         for stages in STAGES:
             memory = stages * a_step + BARRIERS + staged
             resident = resident_blocks(problem, *sides, memory)
-            if not resident:
+            if not resident or (turned and stages < _AHEAD):
                 continue
             uneven = (_UNEVEN if resident == 1 else _UNEVEN_BESIDE) if of.phases > 1 else 1
             time = functools.partial(

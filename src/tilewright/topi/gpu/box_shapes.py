@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
+from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.topi.gpu.box_lines import LINE
 from tilewright.topi.gpu.machine import MACHINE
@@ -18,8 +19,8 @@ if TYPE_CHECKING:
 
 #: Warpgroups of a block, and tiles that may divide the channels of a result.
 GROUPS, FEW_PARTS = (2, 1, 4, 3), 12
-#: Results of which those of a tile whose channels are rows are a multiple.
-_COLUMNS = 16
+#: Results of which those of a tile whose channels are rows are a multiple, of 16 bits and others.
+_COLUMNS, _OTHER_COLUMNS = 8, 16
 #: By what part a box is slower whose rows in memory, of channels in blocks, are half as long.
 _SHORT = 0.1
 
@@ -31,6 +32,7 @@ def turned_shapes(
     blocks of it, have up to some of them, or, if they are ``split``, each tile some SMs; channels
     and the box."""
     found, (results, *single) = [], extents
+    columns = _COLUMNS if dtype(p.dtype).bytes == 2 else _OTHER_COLUMNS
     for groups in GROUPS:
         channels = groups * ROWS
         if channels >= 2 * p.result_channels:
@@ -40,7 +42,7 @@ def turned_shapes(
             tiles = max(
                 1, MACHINE.sms // (number * parts) if split else number * MACHINE.sms // parts
             )
-            own = -(-results // (tiles * _COLUMNS)) * _COLUMNS
+            own = -(-results // (tiles * columns)) * columns
             if ROWS <= own <= LARGEST:
                 found.append((own, channels, (own, *single), True))
     return list(dict.fromkeys(found))

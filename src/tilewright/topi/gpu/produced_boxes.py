@@ -9,7 +9,7 @@ its last tile, do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
@@ -38,6 +38,10 @@ _OTHERS, _BARRIERS = 44, 1024
 #: predicted a tile takes that has them, less where TMA stores its results, too; and how many times
 #: as long as memory products of one tap take from which on steps need that memory more.
 _AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
+
+#: Results of a part where channels are rows of instructions, and as many more as a tile has for
+#: which registers have to be enough.
+_PIXELS, _APART = (64, 40, 32, 24, 16, 8), 24
 
 After: TypeAlias = Callable[[int, int, bool], float]
 Bytes: TypeAlias = Callable[[int, int], int]
@@ -146,6 +150,27 @@ def in_turn(boxes: int, blocks: int, slots: int) -> int:
     return -(-blocks // slots)
 
 
+def produced_turned(
+    problem: Problem, p: Convolution, of: Sizes, steps: float,
+    shapes: Iterable[tuple[int, int, tuple[int, ...], bool]], after: After,
+) -> Iterator[tuple[BoxProductTile, float]]:  # fmt: skip
+    """The same of ``shapes``, results, channels and the box, whose channels are rows of
+    instructions; where each SM has one: of several, stores took longer than what they overlap."""
+    if dtype(problem.dtype).bytes != 2 or of.phases > 1:
+        return
+    for rows, own, box, turned in shapes:
+        tiles = of.boxes(box) * -(-p.result_channels // own)
+        alone = MACHINE.sms < 2 * tiles <= 2 * MACHINE.sms
+        if not (turned and alone and _has_registers(own, rows + _APART)):
+            continue
+        left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, own)
+        parts = [x for x in _PIXELS if rows % x == 0 and (x & (x - 1) == 0 or rows // x % 2)]
+        found = _most(left, rows, own, of, [(x, _rows(problem, of, x, own)) for x in parts])
+        if found is not None:
+            tile = BoxProductTile.of(box, own, found[0], turned=1, staged=found[1])
+            yield tile, predicted(problem, p, of, steps, tiles, tile, after(own, rows, False))
+
+
 def predicted(
     problem: Problem, p: Convolution, of: Sizes, steps: float, tiles: int, tile: BoxProductTile,
     after: float = 0.0, rates: Rates | None = None,
@@ -158,7 +183,8 @@ def predicted(
     taken, begin = rounds * steps, r.begin
     if of.phases > 1:  # a block has one tile, and some have more steps
         taken, begin = max(of.taps * of.parts, r.uneven * tiles / slots * steps), rounds * r.begin
-    times = r.products + r.narrow / columns_of(own, problem.dtype)
+    high, columns = (own, rows) if tile.turned else (rows, own)
+    times = r.products + r.narrow / columns_of(columns, problem.dtype)
     shared = r.cluster * (tile.boxes_to > 1) + r.filters * (tile.filters_to > 1)
     times += shared * (_SIZE / (rows * own)) ** 2
     multiplied = rows * own * of.depth / (2 * MACHINE.products * MACHINE.clock) * times
@@ -174,7 +200,7 @@ def predicted(
         rounds * (stores / r.stored + after),
     )
     hidden = sum(x**r.power for x in overlapping) ** (1 / r.power)
-    tall = _TALL if rows // ROWS > _FEW else 1.0
+    tall = _TALL if high // ROWS > _FEW else 1.0
     return float(tall * (begin + hidden + stores / r.last + after))
 
 
