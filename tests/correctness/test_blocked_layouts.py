@@ -17,7 +17,7 @@ from tilewright.select.algorithm import Scheduled
 from tilewright.select.choice import Choice, SelectError, choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
-from tilewright.topi.gpu.box_products import suited
+from tilewright.topi.gpu.box_sizes import suited
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, templates
 

@@ -16,7 +16,8 @@ from tests.support.tiles import HOPPER, TARGETS, check_tile, module_of
 
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
-from tilewright.topi.gpu.box_products import Sizes, suited, suits, suits_splits
+from tilewright.topi.gpu.box_products import suits, suits_splits
+from tilewright.topi.gpu.box_sizes import Sizes, suited
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.templates import TEMPLATES, templates
 

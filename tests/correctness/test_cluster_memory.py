@@ -54,7 +54,7 @@ def _findings(func: Func) -> tuple[str, set[str]]:
     return "\n".join(map(str, check(func))), {finding.kind for finding in report.findings}
 
 
-def meetings(func: Func) -> list[Sync]:
+def barriers_of_clusters(func: Func) -> list[Sync]:
     found = [s for s in statements(func.body) if isinstance(s, Sync) and s.scope == "cluster"]
     assert len(found) == 2
     return found
@@ -72,7 +72,7 @@ def test_a_block_adds_parts_that_others_have(split: int) -> None:
 @pytest.mark.parametrize("other", [None, Sync("shared")], ids=["none", "of a block"])
 def test_they_meet_before_they_read(other: Stmt | None) -> None:
     func = _sum()
-    first, _ = meetings(func)
+    first, _ = barriers_of_clusters(func)
     found, kinds = _findings(_changed(func, {first: other or Seq(())}))
     assert "no barrier of the cluster between" in found
     assert "put T.sync('cluster') between the two" in found
@@ -83,7 +83,7 @@ def test_they_meet_before_they_read(other: Stmt | None) -> None:
 @pytest.mark.parametrize("other", [None, Sync("shared")], ids=["none", "of a block"])
 def test_none_ends_before_others_have_read_its_memory(other: Stmt | None) -> None:
     func = _sum()
-    _, last = meetings(func)
+    _, last = barriers_of_clusters(func)
     found, kinds = _findings(_changed(func, {last: other or Seq(())}))
     assert "reads memory of another block, which may have ended" in found
     assert kinds == {"read of an ended block"}
@@ -91,7 +91,7 @@ def test_none_ends_before_others_have_read_its_memory(other: Stmt | None) -> Non
 
 def test_they_meet_before_what_was_read_is_written_again() -> None:
     func = _sum()
-    _, last = meetings(func)
+    _, last = barriers_of_clusters(func)
     writes = next(s for s in statements(func.body) if isinstance(s, Store))
     assert writes.buffer.scope == "cluster"
     loops = [s for s in statements(func.body) if writes in statements(s)]
@@ -117,7 +117,7 @@ def test_a_block_writes_no_other_ones_memory() -> None:
 def test_all_threads_of_a_cluster_come_to_its_barriers() -> None:
     func = _sum()
     (axis,) = (a for a in func.launch if a.tag == "blockIdx.x")
-    _, last = meetings(func)
+    _, last = barriers_of_clusters(func)
     found, kinds = _findings(_changed(func, {last: If(axis.var < 2, last)}))
     assert "divergent barrier" in found
     assert "divergent barrier" in kinds

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from tests.correctness.test_cluster_memory import meetings
+from tests.correctness.test_cluster_memory import barriers_of_clusters
 from tests.correctness.test_clusters import HOPPER, TARGETS, _conv, _square
 from tests.support.depthwise import TOLERANCE
 from tests.support.tiles import error_of, lowered
@@ -50,7 +50,7 @@ def test_sums_over_a_cluster_are_right(name: str, p: Conv, tile: Any, target: st
 def test_they_are_proved_and_one_kernel(name: str, p: Conv, tile: Any) -> None:
     func = lowered(name, p, tile, HOPPER)
     assert check(func) == []
-    assert len(meetings(func)) == 2
+    assert len(barriers_of_clusters(func)) == 2
     text = generate(tilewright.ir.Module("m", func.params, (func,)), "sm_90a").text
     assert f"__cluster_dims__({tile.splits}, 1, 1)" in text
 
@@ -61,7 +61,7 @@ def test_a_producer_has_ended_where_blocks_meet() -> None:
     assert func.producer
     check_producer(func, 64)
     with pytest.raises(LoweringError, match="behind a barrier of the cluster"):
-        check_producer(replace(func, body=seq(meetings(func)[0], func.body)), 64)
+        check_producer(replace(func, body=seq(barriers_of_clusters(func)[0], func.body)), 64)
 
 
 @pytest.mark.needs_nvrtc

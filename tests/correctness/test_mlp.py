@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.support.depthwise import TOLERANCE, relative_error
 from tests.support.mlp import PROBLEMS, error, exact, inputs
+from tests.support.tiles import built
 
-import tilewright
 from tilewright.runtime.ndarray import array
 from tilewright.select.choice import with_own_architecture
 from tilewright.select.remembered import chosen_kernel
@@ -34,16 +34,17 @@ def test_warpgroups_compute_it(p, dtype):
     assert error(p, chosen_kernel(p, sim)) < TOLERANCE[dtype]
 
 
+TILES = (MlpTile(1, 32, 2), MlpTile(2, 128, 2), MlpTile(3, 48, 3), MlpTile(1, 64, 4))
+
+
 @pytest.mark.parametrize(
-    "tile", [MlpTile(1, 32, 2), MlpTile(2, 128, 2), MlpTile(3, 48, 3), MlpTile(1, 64, 4)], ids=str
+    ("p", "tile"),
+    [(p, TILES[(k + j) % 4]) for k, p in enumerate(PROBLEMS[2:]) for j in (0, 1)],
+    ids=str,
 )
-@pytest.mark.parametrize("p", PROBLEMS[2:], ids=str)
 def test_hidden_elements_come_in_steps(p, tile):
     p = p.replace(dtype="float16")
-    template = TEMPLATES["gpu.mlp"]
-    declared = template.declare(p, tile)
-    kernel = tilewright.build(template.schedule(declared, tile), declared.args, "sim")
-    assert error(p, kernel) < TOLERANCE["float16"]
+    assert error(p, built("gpu.mlp", p, tile, "sim")) < TOLERANCE["float16"]
 
 
 @pytest.mark.needs_cuda
@@ -55,8 +56,7 @@ def test_a_gpu_computes_it_by_every_candidate(p):
     given = [array(x, "cuda:0") for x in arrays.values()]
     wanted = exact(p, arrays)
     for tile in template.candidates(p, cuda):
-        declared = template.declare(p, tile)
-        kernel = tilewright.build(template.schedule(declared, tile), declared.args, cuda)
+        kernel = built("gpu.mlp", p, tile, cuda)
         y = array(np.full(p.result.shape, np.nan, "float16"), "cuda:0")
         kernel(*given, y)
         assert relative_error(y.numpy(), wanted) < TOLERANCE["float16"], tile
@@ -70,9 +70,8 @@ def test_its_sums_stay_in_registers(channels):
         epilogue="bias+scale_shift+residual", dtype="float16",
     )  # fmt: skip
     template = TEMPLATES["gpu.mlp"]
-    for tile in template.candidates(p, HOPPER)[:3]:
-        declared = template.declare(p, tile)
-        kernel = tilewright.build(template.schedule(declared, tile), declared.args, HOPPER)
+    for tile in template.candidates(p, HOPPER)[:2]:
+        kernel = built("gpu.mlp", p, tile, HOPPER)
         assert [used.spills for used in kernel.resources.values()] == [0]
         assert [used.stack for used in kernel.resources.values()] == [0]
 

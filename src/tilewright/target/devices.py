@@ -191,9 +191,8 @@ def gpu(arch: str, name: str = "") -> Gpu:
 
 
 #: By a feature that tells kinds of processors apart, the bytes that a core reads of the last-level
-#: cache while it multiplies a vector. Those of servers with AMX share one by a mesh, and multiply
-#: two vectors a cycle: 20 GB/s were measured beside 5.2 vectors a nanosecond, and on an EPYC 120
-#: beside 3.7.
+#: cache while it multiplies a vector, by what layers took whose transformed filters are larger than
+#: a second-level one. Servers with AMX share a cache by a mesh, and multiply two vectors a cycle.
 _LAST_LEVEL = (("amx-tile", 4.0), ("", 32.0))
 
 

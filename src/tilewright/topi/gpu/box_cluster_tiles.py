@@ -14,20 +14,10 @@ from itertools import product
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
-from tilewright.topi.gpu.box_products import (
-    BARRIERS,
-    CHANNELS,
-    Sizes,
-    best_of,
-    channels_of,
-    convolution_of,
-    is_sooner,
-    rates_of,
-    resident_blocks,
-    suited,
-    time_of,
-)
+from tilewright.topi.gpu.box_products import BARRIERS, best_of, is_sooner
 from tilewright.topi.gpu.box_shapes import boxes_of, turned_shapes
+from tilewright.topi.gpu.box_sizes import CHANNELS, Sizes, channels_of, convolution_of, suited
+from tilewright.topi.gpu.box_times import rates_of, resident_blocks, time_of
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.nn.box_copies import sliced
 from tilewright.topi.nn.box_phases import is_phased

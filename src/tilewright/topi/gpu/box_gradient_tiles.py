@@ -15,18 +15,10 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_cluster_tiles import SIZES, SLOTS, exchange
 from tilewright.topi.gpu.box_lines import crossing
-from tilewright.topi.gpu.box_products import (
-    BARRIERS,
-    STAGES,
-    SUMS_OF_PIXELS,
-    best_of,
-    clusters,
-    convolution_of,
-    resident_blocks,
-    suited,
-    time_of,
-)
+from tilewright.topi.gpu.box_products import BARRIERS, best_of, clusters
 from tilewright.topi.gpu.box_shapes import GROUPS
+from tilewright.topi.gpu.box_sizes import STAGES, convolution_of, suited
+from tilewright.topi.gpu.box_times import SUMS_OF_PIXELS, resident_blocks, time_of
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels

@@ -14,7 +14,7 @@ from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS
 
 if TYPE_CHECKING:
-    from tilewright.topi.gpu.box_products import Sizes
+    from tilewright.topi.gpu.box_sizes import Sizes
 
 #: Warpgroups of a block, and tiles that may divide the channels of a result.
 GROUPS, FEW_PARTS = (2, 1, 4, 3), 12

@@ -24,7 +24,7 @@ from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
 if TYPE_CHECKING:
-    from tilewright.topi.gpu.box_products import Sizes
+    from tilewright.topi.gpu.box_sizes import Sizes
 
 #: Channels of a part of the results, the most first; steps for which a block has memory.
 _PARTS, _STAGES = (128, 64, 32), (6, 5, 4, 3)
@@ -34,7 +34,13 @@ _CHANNELS = (192,)
 #: memory begins.
 _OTHERS, _BARRIERS = 44, 1024
 
-After: TypeAlias = Callable[[int, int], float]
+#: Boxes of what is added to results that a block has memory for; how many times as long as
+#: predicted a tile takes that has them, less where TMA stores its results, too; and how many times
+#: as long as memory products of one tap take from which on steps need that memory more.
+_AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
+
+After: TypeAlias = Callable[[int, int, bool], float]
+Bytes: TypeAlias = Callable[[int, int], int]
 Behind: TypeAlias = Callable[[int, int, int], int]
 
 
@@ -71,8 +77,8 @@ _BYTES = Rates(
     step=0.163,
 )  # fmt: skip
 _WIDE = Rates(
-    products=0.565, narrow=61.3, cache=0.344, memory=0.715, stored=29_500, last=50_800, begin=1.29,
-    step=0.173, power=1.75, uneven=1.33,
+    products=0.595, narrow=64.0, cache=0.36, memory=0.75, stored=28_100, last=48_400, begin=1.36,
+    step=0.182, power=1.75, uneven=1.33,
 )  # fmt: skip
 #: Bytes of lines and sectors of the cache.
 _LINE, _SECTOR = 128, 32
@@ -86,15 +92,16 @@ _SIZE = 128 * 256
 
 def produced(
     problem: Problem, p: Convolution, of: Sizes, steps: float, boxes: Sequence[tuple[int, ...]],
-    channels: Sequence[int], after: After, behind: Behind,
+    channels: Sequence[int], after: After, behind: Behind, added: Bytes,
     direct: Sequence[int] = (),
 ) -> Iterator[tuple[BoxProductTile, float]]:  # fmt: skip
     """Tiles of ``boxes`` by ``channels`` of a problem, as boxes compute it ``p``, each a sum of
     ``steps``, and what they take.
 
-    ``after`` says what an epilogue takes of rows by columns, ``behind`` how many boxes a block
-    computes, given the number of all boxes, of tiles, and of blocks at once. Of ``direct``
-    channels results leave shared memory out.
+    ``after`` says what an epilogue takes of rows by columns, where TMA brings what is added to
+    them or threads read it, ``behind`` how many boxes a block computes, given the number of all
+    boxes, of tiles, and of blocks at once, and ``added`` how many bytes TMA may bring of what is
+    added. Of ``direct`` channels results leave shared memory out.
     """
     wide, results = p.result_channels, math.prod(of.extents) * of.phases
     few = 2 * results * wide < MACHINE.sms * ROWS * ROWS  # of which sums have parts
@@ -105,23 +112,32 @@ def produced(
     products /= MACHINE.products * MACHINE.clock * MACHINE.sms
     binds = products > _BINDS * problem.bytes / MEMORY and max(slower(p)) == 1
     shared = p.groups == 1 and not binds and of.phases == 1
+    busy = of.taps > 1 or products > _BUSY * problem.bytes / MEMORY
     more = [n for n in _CHANNELS if n < wide and n not in channels and p.groups == 1]
     for box, own in product(boxes, [*channels, *more]):
         rows, number, parts = math.prod(box), of.boxes(box), -(-wide // own)
         tiles = number * parts * of.phases
-        apart = own in direct and own & (own - 1)  # threads of which have no neighbours in memory
+        # Of others threads have no neighbours in memory, nor whole vectors of bytes.
+        apart = of.stored != dtype("float16").bytes and own & (own - 1)
         if 2 * tiles < MACHINE.sms or apart or not _has_registers(rows, own):
             continue
-        for stages, part, stores in _staged(problem, of, box, own, wide, own in direct):
+        alone = of.phases > 1 or behind(number, tiles, MACHINE.sms) == 1
+        there = 0 if own in direct or busy else added(rows, own) * (1 if alone else _AHEAD)
+        found = list(_staged(problem, of, box, own, wide, own in direct, there)) if there else []
+        late = int(bool(found))
+        found = found or list(_staged(problem, of, box, own, wide, own in direct))
+        time = after(rows, own, bool(late))
+        for stages, part, stores in found:
+            longer = (_ADDED_STORED if stores else _ADDED) if late else 1
             for boxes_to, filters_to in _clusters(parts, number) if shared else [(1, 1)]:
                 cluster = boxes_to * filters_to
                 each = behind(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
                 each = each if of.phases == 1 else 1  # of which others have more to do
                 tile = BoxProductTile.of(
                     box, own, stages, boxes=each, boxes_to=boxes_to, filters_to=filters_to,
-                    staged=part, stores=int(stores),
+                    staged=part, stores=int(stores), added=late,
                 )  # fmt: skip
-                yield tile, predicted(problem, p, of, steps, tiles, tile, after(rows, own))
+                yield tile, longer * predicted(problem, p, of, steps, tiles, tile, time)
 
 
 def in_turn(boxes: int, blocks: int, slots: int) -> int:
@@ -180,13 +196,15 @@ def slower(p: Convolution, r: Rates = RATES) -> tuple[float, float]:
 
 
 def _staged(
-    problem: Problem, of: Sizes, box: tuple[int, ...], channels: int, wide: int, directly: bool
+    problem: Problem, of: Sizes, box: tuple[int, ...], channels: int, wide: int, directly: bool,
+    added: int = 0,
 ) -> Iterator[tuple[int, int, bool]]:  # fmt: skip
-    """The most stages that a block has memory for, the most channels of a part of results beside
-    them, and whether TMA stores it; all of them where they leave ``directly``."""
+    """The most stages that a block has memory for beside boxes of ``added`` bytes, the most
+    channels of a part of results beside them, and whether TMA stores it; all of them where they
+    leave ``directly``."""
     rows = math.prod(box)
     # Numbers of channels, if there are any, are those of all.
-    left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, channels)
+    left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, channels) - added
     parts = [x for x in _PARTS if channels % x == 0 and not directly] or [channels]
     found = _most(
         left, rows, channels, of,

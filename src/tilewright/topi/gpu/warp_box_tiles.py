@@ -15,7 +15,8 @@ from tilewright.target.devices import SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING
-from tilewright.topi.gpu.box_products import BARRIERS, Sizes, best_of, suited
+from tilewright.topi.gpu.box_products import BARRIERS, best_of
+from tilewright.topi.gpu.box_sizes import Sizes, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import in_eights, reach, up

@@ -14,21 +14,17 @@ from itertools import product
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
-from tilewright.topi.gpu.box_products import (
-    BARRIERS,
-    SHORT_ROWS,
+from tilewright.topi.gpu.box_products import BARRIERS, best_of, is_sooner
+from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
+from tilewright.topi.gpu.box_sizes import (
     Sizes,
     added_bytes,
-    arithmetic,
-    best_of,
     channels_of,
     convolution_of,
     direct_channels,
-    is_sooner,
-    resident_blocks,
     suited,
 )
-from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
+from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, resident_blocks
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
@@ -47,13 +43,13 @@ _PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.28, 0.189, 0.942, 0.998, 0
 _BEGIN, _BROUGHT = 1.05, 81_300
 #: The same of what is added to results and brought ahead, for each of the blocks of an SM and once
 #: more, as often as it counts beside a box where there are two; and of what threads read.
-_ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
+ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
 #: each row of a tile beyond 128: what is not predicted is hidden by other blocks.
 _BESIDE, _LARGE = 1.013, 1e-4
 #: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
 #: time was more than predicted.
-_VOLUMES, _BYTES = 0.15, 0.1
+VOLUMES, _BYTES = 0.15, 0.1
 #: Bytes of results that an SM stores in a microsecond, and results for which it reads the numbers
 #: of their channels, twice as many beside a producer; and how long that takes with one.
 _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
@@ -139,7 +135,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                     _PRODUCTS * turns * busy * products,
                     turns * busy * (_STORES * stores + epilogue),
                     _CACHE * cache, memory, _BOX * turns,
-                    turns * (_ADDED * busy + _ADDED_ONCE) * added / _STORED,
+                    turns * (ADDED * busy + _ADDED_ONCE) * added / _STORED,
                     _READ * turns * busy * read / _STORED,
                     turns * busy * short / (SHORT_ROWS * MACHINE.clock),
                 )  # fmt: skip
@@ -147,7 +143,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
                 if stages < 3:
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
-                beside = _BESIDE + _LARGE * max(0, rows - 128) + _VOLUMES * (len(of.extents) > 3)
+                beside = _BESIDE + _LARGE * max(0, rows - 128) + VOLUMES * (len(of.extents) > 3)
                 beside += _BYTES * (problem.is_quantized + bool(of.block))
                 beside *= _PRODUCED if own else 1
                 tile = BoxProductTile.of(box, channels, stages, boxes=each, staged=own)
