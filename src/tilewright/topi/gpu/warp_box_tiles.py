@@ -37,7 +37,8 @@ _BEGIN, _FILL, _BOX, _POWER = 3.12, 0.0026, 0.0136, 6.29
 #: How much longer it takes where an SM has few warps, of which none hides what another waits for,
 #: without a producer and with one.
 _ALONE = (1.65, 0.15)
-#: How many times as long products take where an SM has fewer warps than so many, and of phases.
+#: How many times as long products take where an SM has few warps; the least that are not few, of
+#: one phase and of several.
 _IDLE, _WARPS = 1.35, (4, 8)
 #: How often memory counts, and the cache; microseconds more for each byte that is stored, not read,
 #: and for each that warps store in rows of less than 64 bytes.
