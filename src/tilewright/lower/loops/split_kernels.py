@@ -52,7 +52,16 @@ from tilewright.ir.stmt import (
     seq,
     with_body,
 )
-from tilewright.ir.visit import Rewriter, Steps, children, distinct, free_vars, run, statements
+from tilewright.ir.visit import (
+    Rewriter,
+    Steps,
+    allocated,
+    children,
+    distinct,
+    free_vars,
+    run,
+    statements,
+)
 from tilewright.lower.loops.guard import guarded
 
 #: The order of the axes of a launch.
@@ -310,7 +319,7 @@ def parameters(
     kept = [p for p in given if isinstance(p, Buffer) and p in used]
     kept += [b for b in workspaces if b in used]
     wanted: dict[Var, None] = {}
-    for buffer in used:
+    for buffer in dict.fromkeys((*used, *allocated(body))):
         layout = buffer.layout
         extra = (*layout.strides, layout.base) if layout else ()
         for e in (*buffer.shape, *extra):
