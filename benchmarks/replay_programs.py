@@ -15,7 +15,7 @@ from latency_programs import TENSOR_CORES, programs
 
 from tilewright import te, tvm
 from tilewright.target import Target
-from tilewright.topi import Attention, Conv, Gemm
+from tilewright.topi import Attention, Conv, Gemm, Mlp
 from tilewright.topi.operators import Program
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import DEPTHWISE
@@ -208,7 +208,11 @@ def _dense() -> Iterator[Problem]:
     yield small.replace(dtype="int8", accumulate="int32", epilogue=steps)
     integers = {"accumulate": "int32", "epilogue": steps}
     yield Conv.parse("1x96x28x28", "96x1x3x3", padding=1, dtype="uint8", layout="NHWC", **integers)
+    yield Conv.parse("1x128x28x28", "128x4x3x3", 32, padding=1, dtype="uint8", layout="NHWC",
+                     **integers)  # fmt: skip
     yield Conv.parse("64x256x56x56", "64x256x1x1", 1, dtype="int8", layout="NCHW32", **integers)
+    yield Mlp(m=12544, k=96, hidden=384, n=96, inner="bias+gelu", norm="1e-6",
+              epilogue="bias+residual", dtype="float16")  # fmt: skip
     yield small.replace(dtype="float32", precision="tf32")
     yield small.replace(dtype="float32", precision="winograd")
 
