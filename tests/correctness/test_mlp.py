@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.depthwise import TOLERANCE, relative_error
+from tests.support.depthwise import TOLERANCE, array_type, encode, relative_error
 from tests.support.mlp import PROBLEMS, error, exact, inputs
 from tests.support.tiles import built
 
@@ -45,6 +45,17 @@ TILES = (MlpTile(1, 32, 2), MlpTile(2, 128, 2), MlpTile(3, 48, 3), MlpTile(1, 64
 def test_hidden_elements_come_in_steps(p, tile):
     p = p.replace(dtype="float16")
     assert error(p, built("gpu.mlp", p, tile, "sim")) < TOLERANCE["float16"]
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rows_of_one_large_number_are_normalised_to_zeros(dtype):
+    """What they are filled up with would be infinite in float16, and no number times a zero."""
+    p = Mlp(m=33, k=24, hidden=64, n=8, norm="1e-06", dtype=dtype)
+    arrays = inputs(p)
+    arrays["a"][1] = encode(np.full(p.k, 100.0), dtype)
+    y = np.empty(p.result.shape, array_type(dtype))
+    chosen_kernel(p, Target.parse("sim"))(*arrays.values(), y)
+    assert relative_error(y, exact(p, arrays)) < TOLERANCE[dtype]
 
 
 @pytest.mark.needs_cuda
