@@ -58,6 +58,15 @@ def test_rows_of_one_large_number_are_normalised_to_zeros(dtype):
     assert relative_error(y, exact(p, arrays)) < TOLERANCE[dtype]
 
 
+@pytest.mark.parametrize(("hidden", "steps"), [(100, set()), (96, {32}), (128, {32, 64, 128})])
+def test_no_steps_are_filled_up_where_a_variance_of_zero_is_no_number(hidden, steps):
+    p = Mlp(m=40, k=16, hidden=hidden, n=16, inner="batch_norm(0)", dtype="float16")
+    fits = TEMPLATES["gpu.mlp"].fits(p, HOPPER)
+    tiles = TEMPLATES["gpu.mlp"].candidates(p, HOPPER) if fits else []
+    assert {tile.step for tile in tiles} == steps
+    assert error(p, chosen_kernel(p, Target.parse("sim"))) < TOLERANCE["float16"]
+
+
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize("p", PROBLEMS[2:], ids=str)
 def test_a_gpu_computes_it_by_every_candidate(p):
