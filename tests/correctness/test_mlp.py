@@ -83,10 +83,10 @@ def test_a_gpu_computes_it_by_every_candidate(p):
 
 
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("channels", [96, 192])
-def test_its_sums_stay_in_registers(channels):
+@pytest.mark.parametrize(("channels", "norm"), [(96, ""), (192, ""), (96, "1e-6")])
+def test_its_sums_stay_in_registers(channels, norm):
     p = Mlp(
-        m=5000, k=channels, hidden=4 * channels, n=channels, inner="bias+gelu",
+        m=5000, k=channels, hidden=4 * channels, n=channels, inner="bias+gelu", norm=norm,
         epilogue="bias+scale_shift+residual", dtype="float16",
     )  # fmt: skip
     template = TEMPLATES["gpu.mlp"]
