@@ -11,6 +11,7 @@ from tilewright.graph.check import check
 from tilewright.graph.executor import Executor
 from tilewright.graph.passes.join_products import join_products
 from tilewright.graph.passes.own_outputs import own_outputs
+from tilewright.graph.row_norms import row_norm
 from tilewright.target import Target
 
 HOPPER = Target.parse("cuda -arch=sm_90a")
@@ -110,6 +111,56 @@ def test_rows_that_others_read_are_normalised_apart():
     made = join_products(HOPPER)(Graph("g", (x,), {"y": y}))
     (last,) = (n for n in made.nodes if n.operator == "mlp")
     assert "norm" not in last.attributes
+
+
+def normalised_by(x, squared=None, dtype="float32"):
+    """Rows that are normalised, their squares multiplied by another factor, then as a ``dtype``."""
+    w = Node("cast", (x,), {"dtype": "float32"})
+
+    def mean(of):
+        total = Node("sum", (of,), {"axis": (1,), "keepdims": True})
+        return Node("divide", (total, x.shape[1]))
+
+    more = Node("subtract", (w, mean(w)))
+    squares = Node("multiply", (more, more if squared is None else squared))
+    root = Node("rsqrt", (Node("add", (mean(squares), 1e-5)),))
+    y = Node("cast", (Node("multiply", (more, root)),), {"dtype": dtype})
+    return Node("cast", (y,), {"dtype": x.dtype})
+
+
+@pytest.mark.parametrize(
+    ("how", "found"),
+    [
+        ({}, True),
+        ({"dtype": "float64"}, True),
+        ({"dtype": "int8"}, False),  # which rounds
+        ({"dtype": "float8_e4m3fn"}, False),
+        ({"dtype": "bfloat16"}, False),
+        ({"squared": 3.0}, False),  # no squares
+    ],
+    ids=str,
+)
+def test_what_changes_numbers_is_no_normalisation(how, found):
+    x = Input("x", (100, 64), "float16")
+    assert (row_norm(normalised_by(x, **how), {}) is not None) == found
+
+
+def test_normalised_rows_with_several_readers_stay():
+    rows = normalised_by(Input("x", (100, 64), "float16"))
+    (wide,) = rows.inputs
+    (made,) = wide.inputs
+    assert all(row_norm(rows, {node: 2}) is None for node in (rows, wide, made))
+
+
+@pytest.mark.usefixtures("cheap")
+@pytest.mark.parametrize(("scale", "joined"), [(2.0, True), (100.0, False)])
+def test_factors_that_weights_have_no_room_for_stay_with_the_rows(scale, joined):
+    x = Input("x", (100, 64), "float16")
+    rows = Node("multiply", (normalised_by(x), Constant(np.full(64, scale, "float16"))))
+    b, c = (Constant(np.full(shape, 1000.0, "float16")) for shape in ((128, 64), (128, 64)))
+    y = Node("gemm", (rows, b), {"transpose_b": True})
+    made = join_products(HOPPER)(Graph("g", (x,), {"y": Node("gemm", (y, c))}))
+    assert ("norm" in made.nodes[-1].attributes) == joined
 
 
 @pytest.mark.parametrize(("rows", "joined"), [(3136, False), (25088, True), (200704, True)])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.support.depthwise import TOLERANCE, relative_error
+from tests.support.depthwise import TOLERANCE, array_type, encode, relative_error
 from tests.support.mlp import PROBLEMS, error, exact, inputs
 from tests.support.tiles import built
 
@@ -47,6 +47,26 @@ def test_hidden_elements_come_in_steps(p, tile):
     assert error(p, built("gpu.mlp", p, tile, "sim")) < TOLERANCE["float16"]
 
 
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_rows_of_one_large_number_are_normalised_to_zeros(dtype):
+    """What they are filled up with would be infinite in float16, and no number times a zero."""
+    p = Mlp(m=33, k=24, hidden=64, n=8, norm="1e-06", dtype=dtype)
+    arrays = inputs(p)
+    arrays["a"][1] = encode(np.full(p.k, 100.0), dtype)
+    y = np.empty(p.result.shape, array_type(dtype))
+    chosen_kernel(p, Target.parse("sim"))(*arrays.values(), y)
+    assert relative_error(y, exact(p, arrays)) < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize(("hidden", "steps"), [(100, set()), (96, {32}), (128, {32, 64, 128})])
+def test_no_steps_are_filled_up_where_a_variance_of_zero_is_no_number(hidden, steps):
+    p = Mlp(m=40, k=16, hidden=hidden, n=16, inner="batch_norm(0)", dtype="float16")
+    fits = TEMPLATES["gpu.mlp"].fits(p, HOPPER)
+    tiles = TEMPLATES["gpu.mlp"].candidates(p, HOPPER) if fits else []
+    assert {tile.step for tile in tiles} == steps
+    assert error(p, chosen_kernel(p, Target.parse("sim"))) < TOLERANCE["float16"]
+
+
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize("p", PROBLEMS[2:], ids=str)
 def test_a_gpu_computes_it_by_every_candidate(p):
@@ -63,10 +83,10 @@ def test_a_gpu_computes_it_by_every_candidate(p):
 
 
 @pytest.mark.needs_nvrtc
-@pytest.mark.parametrize("channels", [96, 192])
-def test_its_sums_stay_in_registers(channels):
+@pytest.mark.parametrize(("channels", "norm"), [(96, ""), (192, ""), (96, "1e-6")])
+def test_its_sums_stay_in_registers(channels, norm):
     p = Mlp(
-        m=5000, k=channels, hidden=4 * channels, n=channels, inner="bias+gelu",
+        m=5000, k=channels, hidden=4 * channels, n=channels, inner="bias+gelu", norm=norm,
         epilogue="bias+scale_shift+residual", dtype="float16",
     )  # fmt: skip
     template = TEMPLATES["gpu.mlp"]

@@ -153,3 +153,17 @@ def test_others_are_left_to_other_schedules() -> None:
     assert suits_narrow(few)
     for other in ({"layout": "NCHW"}, {"dilation": 2}, {"dtype": "float32"}, {"channels": 9}):
         assert not suits_narrow(few.replace(**other))
+
+
+@pytest.mark.parametrize("groups", [1, 4])
+@pytest.mark.parametrize(("kernel", "dilation"), [(3, 128), (7, 43)])
+def test_taps_that_no_copy_reaches_are_left_to_other_schedules(
+    kernel: int, dilation: int, groups: int
+) -> None:
+    p = Conv.parse(
+        (1, 16 * groups, 270, 270), (16 * groups, 16, kernel, kernel), groups, dilation=dilation,
+        layout="NHWC", dtype="float16", pass_="wgrad",
+    )  # fmt: skip
+    assert not shared_taps(p)
+    assert candidates(p, Target.parse(HOPPER))
+    assert shared_taps(p.replace(dilation=2))

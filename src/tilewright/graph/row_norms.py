@@ -10,6 +10,9 @@ import numpy as np
 
 from tilewright.graph.value import Constant, Node, Operand, Value
 
+#: Types in which rows are normalised whatever their own is: what is rounded to others counts.
+_WIDE = ("float32", "float64")
+
 
 @dataclass(frozen=True)
 class RowNorm:
@@ -26,7 +29,7 @@ def row_norm(x: Value, uses: dict[Value, int]) -> RowNorm | None:
     normalisation of rows."""
     scale: Any = None
     shift: Any = None
-    width = x.shape[-1]
+    width, exact = x.shape[-1], (x.dtype, *_WIDE)
     while isinstance(x, Node) and uses.get(x, 1) == 1:
         numbers = [n for o in x.operands if (n := _of_columns(o, width)) is not None]
         others = [o for o in x.inputs if _of_columns(o, width) is None]
@@ -37,10 +40,12 @@ def row_norm(x: Value, uses: dict[Value, int]) -> RowNorm | None:
             shift = more if shift is None else shift + more
         elif x.operator == "multiply" and numbers:
             scale = numbers[0] if scale is None else scale * numbers[0]
-        elif x.operator not in ("reshape", "cast"):
+        elif x.operator != "reshape" and (x.operator != "cast" or x.dtype not in exact):
             break
         (x,) = others
     if not isinstance(x, Node) or x.operator != "multiply" or len(x.inputs) != 2:
+        return None
+    if uses.get(x, 1) > 1:
         return None
     for centred, root in (x.inputs, x.inputs[::-1]):
         small = _small(root, centred)
@@ -66,7 +71,7 @@ def _small(root: Value, centred: Value) -> float | None:
     if not isinstance(variance, Node) or not isinstance(small, (int, float)):
         return None
     squares = _mean(variance)
-    if not isinstance(squares, Node) or squares.operator != "multiply":
+    if not isinstance(squares, Node) or squares.operator != "multiply" or len(squares.inputs) != 2:
         return None
     (more, *others) = set(squares.inputs)
     given = _given(more)
@@ -106,6 +111,7 @@ def _operand(x: Value, operator: str) -> Value | None:
 
 
 def _before_cast(x: Value) -> Value:
-    """Of a conversion, which several readers may have one each of, what it converts."""
-    narrow = _operand(x, "cast")
+    """Of a conversion to a wide type, which several readers may have one each of, what it
+    converts."""
+    narrow = _operand(x, "cast") if x.dtype in _WIDE else None
     return x if narrow is None else narrow

@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
+
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
@@ -108,11 +110,19 @@ def _with_norm(
             more = more + bias.array
         else:
             steps, read = ["bias", *steps], [b, *read]
-        read = [Constant(more.astype(b.dtype), f"{b.name}.shift"), *read[1:]]
+        read = [_rounded(more, b, f"{b.name}.shift"), *read[1:]]
     if norm.scale is not None:
-        b = Constant((b.array * norm.scale).astype(b.dtype), b.name)
+        b = _rounded(b.array * norm.scale, b, b.name)
+    if not all(np.isfinite(x.array).all() for x in (b, *read[:1]) if isinstance(x, Constant)):
+        return None  # beyond the type of weights
     made = {**attributes, "inner": "+".join(steps), "norm": repr(norm.small)}
     return (reshape(norm.given, rows.shape), b, *read), made
+
+
+def _rounded(numbers: Any, like: Constant, name: str) -> Constant:
+    """Numbers in the type of a constant, infinite where that has no room for them."""
+    with np.errstate(over="ignore"):
+        return Constant(numbers.astype(like.dtype), name)
 
 
 def _product(node: Node) -> bool:

@@ -25,6 +25,7 @@ from tilewright.topi.nn.tap_gradients import (
     box_of_rows,
     channels_of,
     filled,
+    has_boxes,
     is_thin,
     pixel_box,
     reach,
@@ -72,7 +73,8 @@ def conv_of(p: Problem) -> Conv | None:
     )
     if not allowed or p.accumulate != "float32" or max(p.stride) > MOST_STEP or sees_nothing(p):
         return None
-    return taps_of(p)
+    made = taps_of(p)
+    return made if made is not None and has_boxes(made) else None
 
 
 def shared_taps(p: Problem) -> dict[TapGradientTile, float]:

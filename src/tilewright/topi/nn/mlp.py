@@ -140,12 +140,13 @@ def _normalization(p: Mlp, x: Tensor) -> Normalization:
 
 
 def _normalized(p: Mlp, n: Normalization) -> Tensor:
-    """Normalised rows: what they are filled up with is multiplied by zeros."""
-    kind = p.accumulate
+    """Normalised rows, filled up with zeros: others might be infinite in the type of factors."""
+    kind, filled = p.accumulate, int(n.given.shape[1]) > p.k
 
     def element(i: Any, e: Any) -> Any:
         more = n.given[i, e].astype(kind) - n.total[i] * te.const(1 / p.k, kind)
-        return (more * n.share[i]).astype(p.dtype)
+        made = (more * n.share[i]).astype(p.dtype)
+        return te.if_then_else(e < p.k, made, te.const(0, p.dtype)) if filled else made
 
     made: Tensor = te.compute(n.given.shape, element, name="Normalized", tag="elementwise")
     return made

@@ -89,9 +89,19 @@ def pixel_box(p: Conv) -> tuple[int, int, int]:
     """Images, rows and columns of the boxes of dy, of a gradient that :func:`taps_of` makes: eight
     columns or more, unless images are of a pixel each, of as many pixels as a step should have, so
     that barriers are few and shared memory has room; of these those that bring the least."""
-    extents, found = (p.batch, *p.out_image), []
     if max(p.out_image) == 1:
         return (_PIXELS if min(p.channels, p.out_channels) <= ROW else _PIXELS // 2), 1, 1
+    return min(_pixel_boxes(p))[-1]
+
+
+def has_boxes(p: Conv) -> bool:
+    """Whether there is such a box: taps may be too far apart for one copy to have all they see."""
+    return max(p.out_image) == 1 or bool(_pixel_boxes(p))
+
+
+def _pixel_boxes(p: Conv) -> list[tuple[float, float, tuple[int, int, int]]]:
+    """Boxes, each behind how far it is from what a step should have, and what all bring."""
+    extents, found = (p.batch, *p.out_image), []
     wanted = 2 * _PIXELS if is_thin(p) else _PIXELS
     wanted = _PIXELS // 2 if max(p.kernel) == 1 else wanted
     phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
@@ -105,7 +115,7 @@ def pixel_box(p: Conv) -> tuple[int, int, int]:
         whole = math.prod(up(e, n) for e, n in zip(extents, box, strict=True))
         brought = whole * (2 + phases * math.prod(reach(p, box)) / math.prod(box))
         found.append((abs(math.log2(wanted / math.prod(box))), brought, box))
-    return min(found)[-1]
+    return found
 
 
 def box_of_rows(p: Conv, channels: int) -> tuple[int, int, int]:

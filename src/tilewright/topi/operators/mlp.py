@@ -75,7 +75,7 @@ class Mlp(Problem):
             value = -1.0
         if not 0 <= value < math.inf:
             raise ProblemError(f"norm is a small number, not negative, got {self.norm!r}")
-        return repr(value)
+        return repr(abs(value))  # of zeros the positive one
 
     @classmethod
     def of_shapes(cls, *shapes: tuple[int, ...], **values: Any) -> Mlp:
