@@ -66,6 +66,9 @@ PRODUCED: list[tuple[str, Conv, Any]] = [
      BoxProductTile(128, 1, 1, 64, 3, staged=64, boxes=2)),
     ("gpu.box_products", _conv("dgrad", kernel=3, stride=2),
      BoxProductTile(4, 4, 4, 64, 3, staged=64)),
+    # Of each four results of a pixel three are zero, and stored with the fourth.
+    ("gpu.window_products", _conv("dgrad", stride=2),
+     BoxProductTile(32, 1, 1, 64, 3, turned=1, staged=16)),
     ("gpu.box_products", _conv(channels=200).replace(epilogue=_ADDED),
      BoxProductTile(128, 1, 1, 64, 3, staged=32, boxes=2, added=1)),
     ("gpu.box_products", _conv().replace(epilogue=_ADDED),
