@@ -137,6 +137,8 @@ def produced(
                 cluster = boxes_to * filters_to
                 each = behind(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
                 each = each if of.phases == 1 else 1  # of which others have more to do
+                if own in direct and own > wide:
+                    each = whole_turns(each, number // filters_to)
                 tile = BoxProductTile.of(
                     box, own, stages, boxes=each, boxes_to=boxes_to, filters_to=filters_to,
                     staged=part, stores=int(stores), added=late,
@@ -148,6 +150,16 @@ def in_turn(boxes: int, blocks: int, slots: int) -> int:
     """How many of all ``blocks`` with one box each are one block's, where ``slots`` are at work at
     once and boxes that follow one another need not have the same channels."""
     return -(-blocks // slots)
+
+
+def whole_turns(each: int, boxes: int) -> int:
+    """The most boxes of a block, up to ``each``, of which all blocks have as many: where results of
+    fewer channels than a tile has leave from registers, conditions of both would be around sums.
+
+    >>> whole_turns(8, 12), whole_turns(5, 12), whole_turns(3, 7)
+    (6, 4, 1)
+    """
+    return next(n for n in range(min(each, boxes), 0, -1) if boxes % n == 0)
 
 
 def produced_turned(
