@@ -21,6 +21,7 @@ from tilewright.ir.visit import Rewriter, Steps, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
+from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.templates import TEMPLATES, candidates
@@ -264,3 +265,11 @@ def test_matrices_whose_rows_begin_within_sectors_are_shared_by_blocks() -> None
     """Four rows of five sectors are as many as five of four."""
     tile = _first(Gemm(m=4696, n=4816, k=2696, dtype="bfloat16", transpose_b=True))
     assert (bool(tile.staged), tile.boxes_to) == (True, 2)
+
+
+def test_tma_stores_no_results_of_phases() -> None:
+    p = Conv.parse((32, 128, 57, 15), (272, 64, 1, 1), 2, stride=2, pass_="dgrad",
+                   dtype="float16", layout="NHWC")  # fmt: skip
+    tiles = TEMPLATES["gpu.window_products"].candidates(p, Target.parse(HOPPER))
+    assert any(t.staged for t in tiles)
+    assert not any(t.stores for t in tiles)

@@ -55,8 +55,8 @@ class _Side:
                 while True:
                     once = self.through(body, met)
                     if once <= met:
-                        left = once if _runs(extent) else met
-                        return left if self.forward else left | read
+                        other = once if _runs(extent) else met
+                        return other if self.forward else other | read
                     met |= once
             case Let(_, value, body):
                 return self.through(body, met | _loads(value)) | _loads(value)
