@@ -7,10 +7,11 @@ from dataclasses import replace
 import pytest
 
 from tilewright.ir import Buffer, Func, LaunchAxis, dtype
-from tilewright.ir.expr import Expr, Var
+from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.ops import const, logical_and
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Seq, Stmt, Store, Sync, seq
 from tilewright.ir.visit import Rewriter, Steps, walk
+from tilewright.lower.analysis.around_barriers import around_barriers
 from tilewright.lower.async_.insert_barriers import insert_barriers
 from tilewright.verify import check
 
@@ -289,3 +290,14 @@ def test_nested_conditions_on_threads_move_inside_too() -> None:
         If(ty < 2, If(tx < 24, exchange)), [A, B], [S], threadIdx_x=(tx, 32), threadIdx_y=(ty, 3)
     )
     assert_minimal(func, 2)
+
+
+def test_what_a_loop_begins_with_is_read_behind_the_barrier_in_front_of_it() -> None:
+    i = Var.make("i")
+    S = Buffer("S", (const(4),), dtype("int32"), "shared")
+    first, inner = Sync("shared"), Sync("shared")
+    begins = Load(S, (const(0),), None)
+    body = For(i, begins, const(8), ForKind.SERIAL, seq(inner, Store(buffer("A", 16), (i,), i)))
+    before, behind = around_barriers(seq(first, body))
+    assert behind[first] == {(S, False)}
+    assert before[inner] == {(S, False)}

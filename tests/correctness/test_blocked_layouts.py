@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.support.quantized import check, inputs, reference
-from tests.support.tiles import TARGETS, built, check_tile, module_of
+from tests.support.tiles import TARGETS, built, check_tile, lowered, module_of
 
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.choice import Choice, SelectError, choose
 from tilewright.target import Target
+from tilewright.target.instructions.tma_load import ALIGN
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.gpu.box_sizes import suited
 from tilewright.topi.problem import Problem
@@ -190,3 +191,12 @@ def test_a_layout_of_results_is_part_of_a_problem() -> None:
     assert "out_layout" not in p.to_dict()
     assert q.replace(epilogue="bias").out_dtype == ""
     assert q.inputs()["residual"] == q.result == ((2, 2, 9, 7, 32), "uint8")
+
+
+def test_blocks_of_whole_boxes_begin_where_tma_may_write() -> None:
+    p = Conv.parse((64, 128, 59, 30), (256, 128, 2, 2), 1, padding=1, dtype="int8",
+                   layout="NCHW32", epilogue="bias+dequantize+quantize(0.25,5)")  # fmt: skip
+    tiles = TEMPLATES["gpu.whole_boxes"].candidates(p, Target.parse(HOPPER))
+    for box in dict.fromkeys(t.box for t in tiles):  # of 2 images 9 by 9 pixels are 162 times 32
+        assert math.prod((box[0], box[1] + 1, box[2] + 1)) * 32 % ALIGN == 0
+    assert lowered("gpu.whole_boxes", p, tiles[0], HOPPER)

@@ -11,6 +11,7 @@ from tests.correctness.test_clusters import HOPPER, _Changed
 
 import tilewright
 from tilewright import te
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
@@ -21,21 +22,26 @@ from tilewright.runtime.sim.program import simulate
 from tilewright.verify import check
 
 
-def _sum(split: int = 4, threads: int = 16) -> Func:
-    """The sums of rows of 64 times 32 numbers, in parts: a block sums some, and adds some parts."""
-    A = te.placeholder((3, 64, 32), "float32", name="A")
-    k = te.reduce_axis((0, 32), "k")
-    B = te.compute((3, 64), lambda i, j: te.sum(A[i, j, k], axis=k), name="B")
-    out = te.compute((3, 64), lambda i, j: B[i, j] * 2.0, name="out")
+def _sum(
+    split: int = 4, threads: int = 16, wide: int = 64, deep: int = 32, lanes: int = 1
+) -> Func:  # fmt: skip
+    """The sums of rows of numbers, in parts: a block sums some, and adds some parts."""
+    A = te.placeholder((3, wide, deep), "float32", name="A")
+    k = te.reduce_axis((0, deep), "k")
+    B = te.compute((3, wide), lambda i, j: te.sum(A[i, j, k], axis=k), name="B")
+    out = te.compute((3, wide), lambda i, j: B[i, j] * 2.0, name="out")
     s = te.create_schedule(out.op)
     part = s.rfactor(B, s[B].split(k, nparts=split)[0])
     i, j = s[out].op.axis
     s[out].bind(i, te.thread_axis("blockIdx.y"))
     rank, j = s[out].split(j, nparts=split)
     s[out].bind(rank, te.thread_axis("blockIdx.x"))
+    j, lane = s[out].split(j, factor=lanes)
+    s[out].vectorize(lane)
     s[out].bind(s[out].split(j, factor=threads)[1], te.thread_axis("threadIdx.x"))
-    s[B].compute_at(s[out], s[out].leaf_iter_vars[-1])
+    s[B].compute_at(s[out], s[out].leaf_iter_vars[-2])
     s[B].set_scope("local")
+    s[B].vectorize(s[B].op.axis[-1])
     s[part].set_scope("cluster")
     s[part].compute_at(s[out], i)
     rank, _, j = s[part].op.axis
@@ -46,8 +52,11 @@ def _sum(split: int = 4, threads: int = 16) -> Func:
 
 def _findings(func: Func) -> tuple[str, set[str]]:
     """What the proof says of a program, and what kinds of defects sim meets."""
-    a = np.random.default_rng(1).integers(-4, 5, (3, 64, 32)).astype(np.float32)
-    out = np.full((3, 64), np.nan, np.float32)
+    given, result = (b.constant_shape for b in func.params if isinstance(b, Buffer))
+    assert given
+    assert result
+    a = np.random.default_rng(1).integers(-4, 5, given).astype(np.float32)
+    out = np.full(result, np.nan, np.float32)
     report = simulate(tilewright.ir.Module("m", func.params, (func,)), [a, out])
     if not report.findings:
         assert (out == 2 * a.sum(-1)).all()
@@ -67,6 +76,17 @@ def test_a_block_adds_parts_that_others_have(split: int) -> None:
     (part,) = (b for b in allocated(func.body) if b.scope == "cluster")
     assert part.constant_shape == (split, 1, 64)
     assert int(part.share) == 64
+
+
+@pytest.mark.parametrize(("split", "deep"), [(2, 3), (4, 5), (8, 3)])
+def test_parts_may_have_different_numbers_of_terms(split: int, deep: int) -> None:
+    # Where the first block alone has one more, the number of the block is written 0.
+    assert _findings(_sum(split, 8, deep=deep)) == ("", set())
+
+
+@pytest.mark.parametrize(("wide", "lanes"), [(60, 4), (7, 2)])
+def test_vectors_of_which_some_lanes_are_left_out_are_read(wide: int, lanes: int) -> None:
+    assert _findings(_sum(4, 8, wide, lanes=lanes)) == ("", set())
 
 
 @pytest.mark.parametrize("other", [None, Sync("shared")], ids=["none", "of a block"])

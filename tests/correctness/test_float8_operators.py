@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -47,6 +48,11 @@ def relative_error(kernel: Any, p: Problem, target: str = "cpu") -> float:
     """Of a result in memory full of NaN, against float64."""
     exact: Any = product if isinstance(p, Gemm) else convolution
     return error_of_float8(p, kernel, exact, device="cuda" if "cuda" in target else "cpu")
+
+
+def test_a_result_that_is_not_written_is_wrong_by_any_measure() -> None:
+    for p in (LAYERS[1], LAYERS[5].replace(epilogue="wide_batch_norm(1e-05)")):
+        assert relative_error(lambda *arrays: None, p) == math.inf
 
 
 @pytest.mark.parametrize("p", LAYERS, ids=str)

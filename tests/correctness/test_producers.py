@@ -21,6 +21,7 @@ from tilewright.ir.visit import Rewriter, Steps, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
+from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.templates import TEMPLATES, candidates
@@ -66,6 +67,9 @@ PRODUCED: list[tuple[str, Conv, Any]] = [
      BoxProductTile(128, 1, 1, 64, 3, staged=64, boxes=2)),
     ("gpu.box_products", _conv("dgrad", kernel=3, stride=2),
      BoxProductTile(4, 4, 4, 64, 3, staged=64)),
+    # Of each four results of a pixel three are zero, and stored with the fourth.
+    ("gpu.window_products", _conv("dgrad", stride=2),
+     BoxProductTile(32, 1, 1, 64, 3, turned=1, staged=16)),
     ("gpu.box_products", _conv(channels=200).replace(epilogue=_ADDED),
      BoxProductTile(128, 1, 1, 64, 3, staged=32, boxes=2, added=1)),
     ("gpu.box_products", _conv().replace(epilogue=_ADDED),
@@ -261,3 +265,11 @@ def test_matrices_whose_rows_begin_within_sectors_are_shared_by_blocks() -> None
     """Four rows of five sectors are as many as five of four."""
     tile = _first(Gemm(m=4696, n=4816, k=2696, dtype="bfloat16", transpose_b=True))
     assert (bool(tile.staged), tile.boxes_to) == (True, 2)
+
+
+def test_tma_stores_no_results_of_phases() -> None:
+    p = Conv.parse((32, 128, 57, 15), (272, 64, 1, 1), 2, stride=2, pass_="dgrad",
+                   dtype="float16", layout="NHWC")  # fmt: skip
+    tiles = TEMPLATES["gpu.window_products"].candidates(p, Target.parse(HOPPER))
+    assert any(t.staged for t in tiles)
+    assert not any(t.stores for t in tiles)

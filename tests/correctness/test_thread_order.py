@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.tiles import TARGETS, check_tile
+from tests.support.tiles import HOPPER, TARGETS, check_tile, lowered
 
+from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.thread_order import leaves_directly
@@ -104,3 +105,10 @@ def test_they_are_exact(name: str, case: str, target: str) -> None:
     p, tile, _ = _CASES[case]
     assert leaves_directly(TEMPLATES[name].declare(p, tile), tile)
     check_tile(name, p, tile, target)
+
+
+def test_blocks_have_as_many_boxes_where_results_have_fewer_channels() -> None:
+    p = Conv.parse((33, 64, 59, 31), (24, 64, 3, 3), 1, **_TF32)
+    tiles = TEMPLATES["gpu.box_products"].candidates(p, Target.parse(HOPPER))
+    tile = next(t for t in tiles if t.channels == 32 and t.boxes > 1)
+    assert lowered("gpu.box_products", p, tile, HOPPER)

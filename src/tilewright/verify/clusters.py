@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tilewright.ir.expr import Broadcast, Expr, IntImm
+from tilewright.ir.expr import NE, Broadcast, Expr, IntImm, Var
 from tilewright.ir.ops import is_const, sub
 from tilewright.ir.stmt import Instr, Queue, Sync
 from tilewright.ir.text import expr_text
 from tilewright.lower.analysis.accesses import Access, Kernel, Node
 from tilewright.lower.analysis.barriers import Barriers
 from tilewright.lower.analysis.clusters import AXIS
+from tilewright.lower.analysis.domain import can_run
 from tilewright.lower.analysis.uniform import Divergence, differs, divergence
 from tilewright.target.instructions.tma_load import MOST_BLOCKS
 from tilewright.target.queues import QUEUES
@@ -81,7 +82,7 @@ def _memory(kernel: Kernel) -> Iterator[Finding]:
         if access.opaque or access.queue:
             what = "uses memory of a cluster, which threads alone read and write"
             yield Finding("cluster", f"{statement(access.node)} {what}", proved=False)
-        elif is_const(sub(_scalar(access.indices[0]), axis.var), 0):
+        elif _is_own(kernel, access, axis.var):
             continue
         elif access.write:
             yield Finding(
@@ -106,9 +107,18 @@ def _memory(kernel: Kernel) -> Iterator[Finding]:
                     )
 
 
-def _scalar(e: Expr) -> Expr:
-    """The index that all lanes of a vector have, where they have one."""
-    return e.value if isinstance(e, Broadcast) else e
+def _is_own(kernel: Kernel, access: Access, block: Var) -> bool:
+    """Whether a block, the ``block``-th one, uses its own element alone; where a condition lets
+    one block run, an index may be its number."""
+    index = access.indices[0]
+    index = index.value if isinstance(index, Broadcast) else index
+    if index.dtype.lanes > 1:
+        return False
+    apart = sub(index, block)
+    if is_const(apart, 0):
+        return True
+    other = NE(apart, IntImm(apart.dtype, 0))
+    return not can_run(kernel, access.node, (other, True), access.guards)
 
 
 def _incomplete(kernel: Kernel) -> Iterator[Finding]:

@@ -50,11 +50,13 @@ class _Side:
                 other = begin if orelse is None else self.through(orelse, begin)
                 return self.through(then, begin) | other | (_NONE if self.forward else read)
             case For(_, low, extent, _, body):
-                met |= _loads(low) | _loads(extent)
+                read = _loads(low) | _loads(extent)
+                met |= read
                 while True:
                     once = self.through(body, met)
                     if once <= met:
-                        return once if _runs(extent) else met
+                        other = once if _runs(extent) else met
+                        return other if self.forward else other | read
                     met |= once
             case Let(_, value, body):
                 return self.through(body, met | _loads(value)) | _loads(value)

@@ -174,15 +174,18 @@ def values(
     return {v: value(instance.values[v], solution) for v in variables if v in instance.values}
 
 
-def can_run(kernel: Kernel, node: Node, condition: tuple[Expr, bool] | None = None) -> bool:
-    """Whether ``node`` may run at all (with ``condition`` having that outcome).
+def can_run(
+    kernel: Kernel, node: Node, condition: tuple[Expr, bool] | None = None,
+    guards: tuple[Guard, ...] = (),
+) -> bool:  # fmt: skip
+    """Whether ``node`` may run at all, under ``guards`` (with ``condition`` having that outcome).
 
     True where that is undecided.
     """
     system = System()
     instance = Instance(system)
     begin(kernel, instance, kernel.launch)
-    enter(kernel, instance, node)
+    enter(kernel, instance, node, guards)
     if condition is not None:
         instance.require(*condition)
     try:

@@ -33,7 +33,8 @@ class ClusterMemory(Memory):
         self, frame: Frame, indices: list[Array], keep: Array | None, site: Site, verb: str
     ) -> tuple[Array, Array | None]:
         own: Any = frame.pick(self.rank)
-        if np.ndim(indices[0]) == 2:
+        # One index may be that of all lanes.
+        if np.ndim(indices[0]) == 2 or (keep is not None and keep.ndim == 2):
             own = own[:, None]
         elsewhere = indices[0] != own
         if keep is not None:

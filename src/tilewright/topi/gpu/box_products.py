@@ -44,7 +44,13 @@ from tilewright.topi.gpu.box_times import (
     time_of,
 )
 from tilewright.topi.gpu.machine import CACHE, MACHINE
-from tilewright.topi.gpu.produced_boxes import in_turn, produced, produced_turned, slower
+from tilewright.topi.gpu.produced_boxes import (
+    in_turn,
+    produced,
+    produced_turned,
+    slower,
+    whole_turns,
+)
 from tilewright.topi.nn.box_copies import copies_filter, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.nn.box_phases import all_phases, is_phased
@@ -328,6 +334,8 @@ def _priced(
                     each = _behind_one_another(number // filters_to, tiles // cluster, slots)
                 else:
                     each = -(-tiles // cluster // slots)
+                if directly and channels > wide:
+                    each = whole_turns(each, number // filters_to)
                 if each > 1:
                     found[tile(boxes=each)] = cost - _BEHIND * (each - 1) / resident
     return found

@@ -18,6 +18,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS, WARP
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import ROW
+from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile, columns_of
 from tilewright.topi.pieces.step_sums import are_apart
@@ -127,9 +128,9 @@ def produced(
             continue
         alone = of.phases > 1 or behind(number, tiles, MACHINE.sms) == 1
         there = 0 if own in direct or busy else added(rows, own) * (1 if alone else _AHEAD)
-        found = list(_staged(problem, of, box, own, wide, own in direct, there)) if there else []
+        found = list(_staged(problem, p, of, box, own, wide, own in direct, there)) if there else []
         late = int(bool(found))
-        found = found or list(_staged(problem, of, box, own, wide, own in direct))
+        found = found or list(_staged(problem, p, of, box, own, wide, own in direct))
         time = after(rows, own, bool(late))
         for stages, part, stores in found:
             longer = (_ADDED_STORED if stores else _ADDED) if late else 1
@@ -137,6 +138,8 @@ def produced(
                 cluster = boxes_to * filters_to
                 each = behind(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
                 each = each if of.phases == 1 else 1  # of which others have more to do
+                if own in direct and own > wide:
+                    each = whole_turns(each, number // filters_to)
                 tile = BoxProductTile.of(
                     box, own, stages, boxes=each, boxes_to=boxes_to, filters_to=filters_to,
                     staged=part, stores=int(stores), added=late,
@@ -148,6 +151,16 @@ def in_turn(boxes: int, blocks: int, slots: int) -> int:
     """How many of all ``blocks`` with one box each are one block's, where ``slots`` are at work at
     once and boxes that follow one another need not have the same channels."""
     return -(-blocks // slots)
+
+
+def whole_turns(each: int, boxes: int) -> int:
+    """The most boxes of a block, up to ``each``, of which all blocks have as many: where results of
+    fewer channels than a tile has leave from registers, conditions of both would be around sums.
+
+    >>> whole_turns(8, 12), whole_turns(5, 12), whole_turns(3, 7)
+    (6, 4, 1)
+    """
+    return next(n for n in range(min(each, boxes), 0, -1) if boxes % n == 0)
 
 
 def produced_turned(
@@ -222,8 +235,8 @@ def slower(p: Convolution, r: Rates = RATES) -> tuple[float, float]:
 
 
 def _staged(
-    problem: Problem, of: Sizes, box: tuple[int, ...], channels: int, wide: int, directly: bool,
-    added: int = 0,
+    problem: Problem, p: Convolution, of: Sizes, box: tuple[int, ...], channels: int, wide: int,
+    directly: bool, added: int = 0,
 ) -> Iterator[tuple[int, int, bool]]:  # fmt: skip
     """The most stages that a block has memory for beside boxes of ``added`` bytes, the most
     channels of a part of results beside them, and whether TMA stores it; all of them where they
@@ -240,7 +253,7 @@ def _staged(
         return
     yield *found, False
     stages, part = found
-    plain = of.stored == dtype("float16").bytes and of.phases == 1
+    plain = of.stored == dtype("float16").bytes and not is_phased(p)
     if plain and wide % ROW == 0 and part % ROW == 0 and max(box[1:]) == 1:
         yield stages, part, True
 

@@ -111,6 +111,8 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
             if max(seen) > LARGEST:
                 continue
             part, boxes = math.prod(seen) * slices * of.depth, of.boxes(box)
+            if of.block and part > (block := math.prod(seen) * of.block) and block % ALIGN:
+                continue  # where the next block would begin
             once = part * of.parts
             short = once / of.block if of.block else 0  # rows
             for stages, own in product(_STAGES, (0, part_of) if part_of else (0,)):

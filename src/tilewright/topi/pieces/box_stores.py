@@ -43,7 +43,7 @@ def store(
     c, lane = out.split(c, factor=lanes)
     if tile.staged:
         out.vectorize(lane)
-        return block, box, _by_warps(out, tile, own, c, lane, lanes)
+        return block, box, _by_warps(out, tile, own, c, lane, lanes, _results_of(d))
     at = out.fuse(*own, c)
     if cluster > 1:
         at = share_out(out, at, cluster)
@@ -78,10 +78,11 @@ def store_directly(
 
 
 def _by_warps(
-    out: Stage, tile: BlockTile, pixel: list[IterVar], c: IterVar, lane: IterVar, lanes: int
-) -> tuple[IterVar, IterVar]:
-    """Let each warp store what it has in its fragments, a part of it at a time; returns the loops
-    over groups and over parts."""
+    out: Stage, tile: BlockTile, pixel: list[IterVar], c: IterVar, lane: IterVar, lanes: int,
+    each: int,
+) -> tuple[IterVar, IterVar]:  # fmt: skip
+    """Let each warp store what it has in its fragments, a part of it at a time, where there are
+    ``each`` results to a pixel of a box; returns the loops over groups and over parts."""
     q = out.fuse(*pixel)
     at, rest = (c, q) if tile.turned else (q, c)
     wide = 1 if tile.turned else tile.channels // tile.own_channels
@@ -91,7 +92,7 @@ def _by_warps(
         out.reorder(group, beside, at, rest, lane)
         group = out.fuse(group, beside)
     warp, at = out.split(at, nparts=tile.lanes // WARP)
-    part, rest = out.split(rest, factor=tile.staged // (1 if tile.turned else lanes))
+    part, rest = out.split(rest, factor=tile.staged * each if tile.turned else tile.staged // lanes)
     q, c = (rest, at) if tile.turned else (at, rest)
     out.reorder(group, part, warp, q, c, lane)
     turn, thread = out.split(out.fuse(q, c), factor=WARP)
@@ -100,6 +101,14 @@ def _by_warps(
     out.bind(out.fuse(warp, thread), te.thread_axis((0, tile.lanes), "threadIdx.x"))
     out.unroll(turn)
     return group, part
+
+
+def _results_of(d: BoxDeclaration) -> int:
+    """Results to a pixel of a box: with those of phases that see nothing, which are stored beside
+    the one that does."""
+    if d.phased is None:
+        return 1
+    return math.prod(n for n, alone in zip(d.problem.stride, d.alone, strict=True) if alone)
 
 
 def _by_boxes(
