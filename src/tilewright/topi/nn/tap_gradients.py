@@ -8,6 +8,7 @@ are joined so that an instruction has them; of its products those of other group
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -99,7 +100,8 @@ def has_boxes(p: Conv) -> bool:
     return max(p.out_image) == 1 or bool(_pixel_boxes(p))
 
 
-def _pixel_boxes(p: Conv) -> list[tuple[float, float, tuple[int, int, int]]]:
+@functools.lru_cache(maxsize=256)
+def _pixel_boxes(p: Conv) -> tuple[tuple[float, float, tuple[int, int, int]], ...]:
     """Boxes, each behind how far it is from what a step should have, and what all bring."""
     extents, found = (p.batch, *p.out_image), []
     wanted = 2 * _PIXELS if is_thin(p) else _PIXELS
@@ -115,7 +117,7 @@ def _pixel_boxes(p: Conv) -> list[tuple[float, float, tuple[int, int, int]]]:
         whole = math.prod(up(e, n) for e, n in zip(extents, box, strict=True))
         brought = whole * (2 + phases * math.prod(reach(p, box)) / math.prod(box))
         found.append((abs(math.log2(wanted / math.prod(box))), brought, box))
-    return found
+    return tuple(found)
 
 
 def box_of_rows(p: Conv, channels: int) -> tuple[int, int, int]:
