@@ -16,6 +16,7 @@ from tilewright.ir.stmt import For, If, Produce, Stmt, Store, seq
 from tilewright.ir.visit import allocated, loads, stores, walk
 from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
 from tilewright.lower.loops.plan_storage import plan_storage
+from tilewright.verify.check import check
 
 
 def step(into: Buffer, *sources: Buffer) -> Stmt:
@@ -101,6 +102,20 @@ def test_iterations_on_several_cpu_threads_keep_their_own() -> None:
     for x in walk(after.body):
         if isinstance(x, For) and x.var in (k, l):
             assert len(allocated(x)) == 1
+
+
+@pytest.mark.parametrize("scope", ["local", "global", "shared"])
+def test_memory_of_a_thread_of_a_cpu_is_not_what_stands_around_the_loop(scope: str) -> None:
+    """What was alive before a parallel loop is one for all of its threads, which the proof says."""
+    (k,) = axes("k")
+    a, b = buffer("A", 4), buffer("B", 4)
+    s, t = (buffer(name, 1, scope=scope) for name in "ST")
+    inside = [store(t[0], a[k]), store(b[k], t[0])]
+    own = loop(k, 4, allocate(t, *inside), kind="parallel")
+    after = plan_storage(func(allocate(s, store(s[0], a[0]), store(b[0], s[0])), own))
+    assert not check(after)
+    alike = func(allocate(t, loop(k, 4, *inside, kind="parallel")))
+    assert any(f.kind == "race" for f in check(alike))
 
 
 def test_registers_of_different_shapes_are_left_alone() -> None:

@@ -40,6 +40,7 @@ FOUND: dict[str, dict[str, tuple[int, ...]]] = {
     "memory that an empty sum does not use was as large as nobody said": {
         "llvm-windows": (37301629,)
     },
+    "threads of a CPU had one memory of scope shared": {"llvm-windows": (38000403,)},
     "no thread stored an empty sum": {"sim-windows": (36202710,)},
     "sim asked who wrote what a select does not choose": {"sim-windows": (36102310,)},
     "products were other numbers in a read than in a write": {"sim": (9000049, 6004056)},

@@ -179,7 +179,7 @@ class Dependences:
             home = self.kernel.homes.get(a.buffer)
             outside: list[Node] = []
             for x, y in zip(a.node.ancestors, b.node.ancestors, strict=False):
-                if x is not y or x is home:
+                if x is not y:
                     break
                 if isinstance(x.stmt, For) and x.stmt.kind is ForKind.PARALLEL:
                     if home is None or home in x.ancestors:

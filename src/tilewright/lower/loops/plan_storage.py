@@ -183,7 +183,7 @@ def _groups(lives: list[Life], compatible: Callable[[Life, Life], bool]) -> list
     for life in sorted(lives, key=_elements, reverse=True):
         for group in groups:
             if compatible(group.lives[0], life) and group.fits(life):
-                alone = life.buffer.scope == "shared" or not (group.parallel or life.parallel)
+                alone = not (group.parallel or life.parallel)
                 if alone or not _crosses_parallel([*(x.path for x in group.lives), life.path]):
                     group.add(life)
                     break
