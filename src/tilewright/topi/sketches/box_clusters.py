@@ -12,15 +12,14 @@ from dataclasses import replace
 
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_sums import BoxDeclaration
-from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_part_products import multiply_part, part_sums
 from tilewright.topi.pieces.box_parts import in_parts
-from tilewright.topi.pieces.box_products import bring, by_groups
+from tilewright.topi.pieces.box_products import by_groups
 from tilewright.topi.pieces.box_results import share
 from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.cluster_sums import keep_parts, sum_parts
 from tilewright.topi.pieces.operand_copies import copy
-from tilewright.topi.pieces.step_sums import add_steps, are_apart
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
@@ -30,10 +29,7 @@ def schedule_box_clusters(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     s = scheduled(d.output, d.sum, *d.numbers, *d.copies)
     copy(s, d.copies)
     writer = in_parts(s, d, tile.splits)
-    total, summed = s.cache_write(writer, "fragment"), None
-    if are_apart(d.problem):
-        summed = s.rfactor(total, s[total].op.reduce_axis[0])
-    boxes, taps = (s.cache_read(t, "shared", [summed or total]) for t in (d.left, d.right))
+    found = part_sums(s, d, writer)
 
     out, parts, sums = s[d.output], s[writer], s[d.sum]
     block, _, _ = store(out, d, replace(tile, staged=0), cluster=tile.splits)
@@ -43,13 +39,5 @@ def schedule_box_clusters(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     keep_parts(parts, out, block, (*tile.box, tile.channels), bool(tile.turned))
     part, *pixel, f = parts.op.axis
     group = by_groups(parts, tile, [part], pixel, f, extent_of(d.sum.op.axis[-1]) % 2 == 0)
-
-    sums = s[total]
-    sums.compute_at(parts, group)
-    if summed is None:
-        at, k = sums.op.reduce_axis
-        multiply(sums, d, tile, sums.op.axis[1:], at, k)
-    else:
-        at = add_steps(s, total, summed, d, tile)
-    bring(sums, d, tile, at, s[boxes], s[taps])
+    multiply_part(s, d, tile, found, parts, group)
     return s

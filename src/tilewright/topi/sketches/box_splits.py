@@ -10,12 +10,11 @@ from __future__ import annotations
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_sums import BoxDeclaration
-from tilewright.topi.pieces.box_multiply import multiply
+from tilewright.topi.pieces.box_part_products import multiply_part, part_sums
 from tilewright.topi.pieces.box_parts import add_parts, in_parts
-from tilewright.topi.pieces.box_products import bring, by_groups
+from tilewright.topi.pieces.box_products import by_groups
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.operand_copies import copy
-from tilewright.topi.pieces.step_sums import add_steps, are_apart
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
@@ -26,10 +25,7 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     copy(s, d.copies)
     writer = in_parts(s, d, tile.splits)
     add_parts(s, d.output, d.sum)
-    total, summed = s.cache_write(writer, "fragment"), None
-    if are_apart(d.problem):
-        summed = s.rfactor(total, s[total].op.reduce_axis[0])
-    boxes, taps = (s.cache_read(t, "shared", [summed or total]) for t in (d.left, d.right))
+    found = part_sums(s, d, writer)
     parts = s[writer]
     part, *result = parts.op.axis
     sizes = (*tile.box, tile.channels)
@@ -40,13 +36,5 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     parts.bind(block, te.thread_axis("blockIdx.x"))
     wide = extent_of(d.sum.op.axis[-1]) % 2 == 0
     group = by_groups(parts, tile, [block], pixel, f, wide)
-
-    sums = s[total]
-    sums.compute_at(parts, group)
-    if summed is None:
-        at, k = sums.op.reduce_axis
-        multiply(sums, d, tile, sums.op.axis[1:], at, k)
-    else:
-        at = add_steps(s, total, summed, d, tile)
-    bring(sums, d, tile, at, s[boxes], s[taps])
+    multiply_part(s, d, tile, found, parts, group)
     return s
