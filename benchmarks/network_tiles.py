@@ -32,7 +32,6 @@ import torch
 from graph_networks import exported, network, of_bound, relative
 
 import tilewright
-from tilewright.graph.constants import Constants
 from tilewright.graph.executor import Executor, _step
 from tilewright.graph.pipeline import optimized
 from tilewright.ir.errors import TilewrightError
@@ -94,18 +93,8 @@ class Networks:
     def __init__(self, model: Any, given: Mapping[str, Any], images: Any, outputs: int) -> None:
         self.images = images
         self.y = torch.empty((len(images), outputs), dtype=images.dtype, device=images.device)
-        made: list[Constants] = []
-
-        class Kept(Constants):
-            def __init__(self, first: int, device: str) -> None:
-                super().__init__(first, device)
-                made.append(self)
-
-        with_kept = tilewright.graph.executor
-        with_kept.Constants = Kept  # type: ignore[misc, attr-defined]
         self.base: Executor = model.compile(given)
-        with_kept.Constants = Constants  # type: ignore[attr-defined]
-        (self.known,) = made
+        self.known = self.base.known
 
     def replaced(self, kernels: Mapping[str, Kernel]) -> Executor:
         """The network with other kernels, by the keys of their problems."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -243,17 +243,7 @@ def test_rows_without_a_key_in_the_first_steps_are_right(power: Any, bounded: bo
     largest = te.compute((rows,), lambda i: te.max(x[i, j], axis=j, where=j >= i))
     level = (lambda m: te.max(m, te.const(-1e30))) if bounded else (lambda m: m)
     powers = te.compute((rows, keys), lambda i, j: power(x[i, j] - level(largest[i])), name="P")
-    weighted = te.compute(
-        (rows, width),
-        lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw, where=jw >= i),
-        name="Weighted",
-    )
-    out = te.compute((rows, width), lambda i, e: weighted[i, e] * te.const(1.0), name="Out")
-    s = te.create_schedule(out.op)
-    turn = _weighted_in_steps(s, out, weighted, step)
-    along, _ = s[largest].split(s[largest].op.reduce_axis[0], factor=step)
-    s[largest].rolling_update(along, s[weighted], turn)
-    s[powers].compute_at(s[weighted], turn)
+    s, out = _rolled(v, largest, powers, jw, lambda i: jw >= i, step)
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype("float32") for shape in ((rows, keys), (keys, width)))
     y = np.full((rows, width), np.nan, "float32")
@@ -274,17 +264,7 @@ def test_conditions_on_tensors_of_one_name_are_not_the_same(names: tuple[str, st
     j, jw = (te.reduce_axis((0, keys), name) for name in ("j", "jw"))
     largest = te.compute((rows,), lambda i: te.max(x[i, j], axis=j, where=first[j // step] > 0))
     powers = te.compute((rows, keys), lambda i, j: te.exp2(x[i, j] - largest[i]), name="Powers")
-    weighted = te.compute(
-        (rows, width),
-        lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw, where=second[jw // step] > 0),
-        name="Weighted",
-    )
-    out = te.compute((rows, width), lambda i, e: weighted[i, e] * te.const(1.0), name="Out")
-    s = te.create_schedule(out.op)
-    turn = _weighted_in_steps(s, out, weighted, step)
-    along, _ = s[largest].split(s[largest].op.reduce_axis[0], factor=step)
-    s[largest].rolling_update(along, s[weighted], turn)
-    s[powers].compute_at(s[weighted], turn)
+    s, out = _rolled(v, largest, powers, jw, lambda i: second[jw // step] > 0, step)
     rng = np.random.default_rng(0)
     a, b = (rng.standard_normal(shape).astype("float32") for shape in ((rows, keys), (keys, width)))
     some, y = np.array([1, 0, 1], "int32"), np.full((rows, width), np.nan, "float32")
@@ -333,6 +313,23 @@ def _levelled(rolls: bool) -> np.ndarray[Any, Any]:
     y = np.full((rows, width), np.nan, "float32")
     tilewright.build(s, [x, v, out], "llvm")(a, b, y)
     return y
+
+
+def _rolled(
+    v: Any, largest: Any, powers: Any, jw: Any, where: Callable[[Any], Any], step: int
+) -> tuple[Schedule, Any]:
+    """Sums of what is weighted by powers, while the largest of a row is still looked for."""
+    shape = (powers.shape[0], v.shape[1])
+    weighted = te.compute(
+        shape, lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw, where=where(i)), name="Sum"
+    )
+    out = te.compute(shape, lambda i, e: weighted[i, e] * te.const(1.0), name="Out")
+    s = te.create_schedule(out.op)
+    turn = _weighted_in_steps(s, out, weighted, step)
+    along, _ = s[largest].split(s[largest].op.reduce_axis[0], factor=step)
+    s[largest].rolling_update(along, s[weighted], turn)
+    s[powers].compute_at(s[weighted], turn)
+    return s, out
 
 
 def _weighted_in_steps(s: Schedule, out: Any, weighted: Any, step: int) -> Any:

@@ -83,7 +83,7 @@ class Executor:
             index.setdefault(value, len(index))
         self.index: Mapping[Value, int] = index
         self.device = device_of(target)
-        known = Constants(len(index), self.device)
+        self.known = known = Constants(len(index), self.device)
         self.steps = tuple(_step(n, kernels[n.problem.key], index, known) for n in nodes)
         known.together()
         self.constants: Mapping[int, Array] = known.arrays
