@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from tilewright import te
+from tilewright.ir.expr import IntImm
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.topi.nn.box_phases import all_phases
@@ -31,7 +32,9 @@ def blocks_of(
         n, c, *space = image_axes(out, images.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
     axes = [n, *space, c]
-    number, channels, extents = images.extents([extent_of(a) for a in out.op.axis])
+    # Tiles are counted for the batch that is expected, which a call may have another than.
+    number, channels, extents = images.extents(d.problem.result.shape)
+    free = is_free(d)
     gone = [1] * (len(space) - len(extents))
     extents = [number, *gone, *extents, channels // (images.block or 1)]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
@@ -59,17 +62,24 @@ def blocks_of(
     flat = [x for place in places for x in place]
     own = [*flat, c] if images.last else [c, *flat, *([within_block] if images.block else [])]
     out.reorder(*blocks, *phases, part, *own)
-    whole, *ranks = neighbours(out, out.fuse(*blocks), math.prod(tiles), tile.filters_to)
+    boxes = None if free else math.prod(tiles)
+    whole, *ranks = neighbours(out, out.fuse(*blocks), boxes, tile.filters_to)
     part, *more = neighbours(out, part, wide, tile.boxes_to)
     ranks += more
-    if one_by_one:
+    if one_by_one and free:
+        # Blocks take turns, as many as for that batch, so that all divisors are constants.
+        box, whole = out.split(whole, factor=-(-math.prod(tiles) // (tile.filters_to * tile.boxes)))
+        out.reorder(*phases, part, whole, *ranks, box, *own)
+        block = out.fuse(whole, *ranks)
+        out.bind(out.fuse(*phases, part), te.thread_axis("blockIdx.y"))
+    elif one_by_one:
         outer = [*phases, part] if alike else []
         loops = [whole] if alike else [part, whole]
         out.reorder(*outer, *loops, *ranks, *own)
         block, box = out.split(out.fuse(*loops), factor=tile.boxes)
         out.reorder(block, *ranks, box)
         block = out.fuse(*outer, block, *ranks)
-    elif phases and isinstance(tile, BoxProductTile) and tile.staged:
+    elif phases and isinstance(tile, BoxProductTile) and tile.staged and not free:
         # Where an SM has one block, those that take longest come first: of phases with most taps.
         out.reorder(*phases, whole, part, *own)
         block = box = out.fuse(*phases, whole, part)
@@ -83,22 +93,27 @@ def blocks_of(
     return block, box, places, [c, *([within_block] if images.block else [])]
 
 
+def is_free(d: BoxDeclaration) -> bool:
+    """Whether a call decides what the batch is."""
+    return not isinstance(d.image.shape[0], IntImm)
+
+
 def wide_of(d: BoxDeclaration) -> int:
     """Channels of the result."""
     return extent_of(d.sum.op.axis[-1])
 
 
-def neighbours(stage: Stage, axis: IterVar, blocks: int, count: int) -> list[IterVar]:
-    """An axis of ``blocks``: that of clusters and, behind it, that of the ``count`` blocks of each,
-    if these are several.
+def neighbours(stage: Stage, axis: IterVar, blocks: int | None, count: int) -> list[IterVar]:
+    """An axis of ``blocks``, None where a call decides how many: that of clusters and, behind it,
+    that of the ``count`` blocks of each, if these are several.
 
     Raises :class:`ScheduleError` where there is no whole number of clusters.
     """
     if count == 1:
         return [axis]
-    if blocks % count:
+    if blocks is None or blocks % count:
         raise stage.error(
-            f"{blocks} blocks are no clusters of {count}", axis,
+            f"{blocks or 'an unknown number of'} blocks are no clusters of {count}", axis,
             "Let each block copy for itself, or give it another tile",
         )  # fmt: skip
     return list(stage.split(axis, factor=count))

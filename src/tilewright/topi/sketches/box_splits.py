@@ -10,6 +10,7 @@ from __future__ import annotations
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_sums import BoxDeclaration
+from tilewright.topi.pieces.box_blocks import is_free
 from tilewright.topi.pieces.box_part_products import multiply_part, part_sums
 from tilewright.topi.pieces.box_parts import add_parts, in_parts
 from tilewright.topi.pieces.box_products import by_groups
@@ -32,9 +33,12 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     pairs = [parts.split(x, factor=e) for x, e in zip(result, sizes, strict=True)]
     *pixel, f = (inner for _, inner in pairs)
     parts.reorder(part, *(outer for outer, _ in pairs), *pixel, f)
-    block = parts.fuse(part, *(outer for outer, _ in pairs))
+    own = [] if is_free(d) else [part]
+    block = parts.fuse(*own, *(outer for outer, _ in pairs))
     parts.bind(block, te.thread_axis("blockIdx.x"))
+    if is_free(d):  # no divisor is a variable
+        parts.bind(part, te.thread_axis("blockIdx.y"))
     wide = extent_of(d.sum.op.axis[-1]) % 2 == 0
-    group = by_groups(parts, tile, [block], pixel, f, wide)
+    group = by_groups(parts, tile, [part, block] if is_free(d) else [block], pixel, f, wide)
     multiply_part(s, d, tile, found, parts, group)
     return s
