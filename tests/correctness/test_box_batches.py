@@ -17,7 +17,7 @@ from tilewright.lower.pipeline import lower
 from tilewright.runtime import ndarray
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.topi import Conv
-from tilewright.topi.declare import IMAGES
+from tilewright.topi.operators.convolution import IMAGES
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.sketches.warp_boxes import WarpBoxTile
 from tilewright.topi.templates import TEMPLATES

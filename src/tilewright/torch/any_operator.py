@@ -155,7 +155,7 @@ def _problem(text: str) -> Problem:
 @functools.lru_cache(_MOST)
 def _launch(text: str, device: torch.device, policy: str) -> kernels.Launch:
     p, target = _problem(text), target_of(device)
-    found = build_chosen(p, target, policy, False)
+    found = build_chosen(p, target, policy)
     if found is None:
         raise SelectError(reason(p, target))
     ordinal = device.index if device.type == "cuda" else None
