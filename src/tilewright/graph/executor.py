@@ -6,16 +6,17 @@ import contextlib
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tilewright.graph.batches import works_of
 from tilewright.graph.branches import Branches, branches
 from tilewright.graph.constants import Array, Constants
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
-from tilewright.graph.kernels import build_all
+from tilewright.graph.kernels import Built, build_all
 from tilewright.graph.memory import Lifetime, Plan, plan
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.state import HostState, State
@@ -41,12 +42,13 @@ _ADDRESSES = 192
 @dataclass(frozen=True)
 class Step:
     """A kernel with the places of its arguments among the buffers, and what it sees there, the
-    result last."""
+    result last; and the ``counts`` that it is launched with where it is for any batch."""
 
     node: Node
     kernel: Kernel
     arguments: tuple[int, ...]
     types: tuple[TensorType, ...]
+    counts: tuple[int, ...] = ()
 
 
 class Executor:
@@ -56,7 +58,8 @@ class Executor:
     each what :meth:`launch` launches it by on addresses, by default as the kernel does by itself,
     and ``join`` of several of these one, by which the host is in the driver once for all of them.
     On a GPU, launches of :meth:`run` are recorded in a CUDA graph with ``capture``; in OpenCL,
-    kernels have their arguments set once.
+    kernels have their arguments set once. With ``images``, the batch that the inputs ``named`` have
+    first, kernels are for any batch where there are such (:mod:`.batches`).
     """
 
     def __init__(
@@ -64,14 +67,16 @@ class Executor:
         graph: Graph,
         target: Target,
         progress: Callable[[int, int], None] | None = None,
-        launcher: Callable[[Kernel, Problem], Launch] | None = None,
+        launcher: Callable[[Kernel, Problem, tuple[int, ...]], Launch] | None = None,
         capture: bool = True,
         join: Join | None = None,
+        images: int = 0,
+        named: Collection[str] = (),
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = _steps(graph)
-        kernels = build_all([n.problem for n in nodes], target, progress)
-        self.kernels = tuple(kernels.values())
+        built = build_all(works_of(graph, nodes, images, named), target, progress)
+        self.kernels = tuple(found.kernel for found in built.values())
         # Beside one another is for what is recorded: the streams of callers are their own.
         beside = target.kind == "cuda" and capture and launcher is None
         self.branches = branches(_reads(nodes)) if beside else None
@@ -84,13 +89,14 @@ class Executor:
         self.index: Mapping[Value, int] = index
         self.device = device_of(target)
         self.known = known = Constants(len(index), self.device)
-        self.steps = tuple(_step(n, kernels[n.problem.key], index, known) for n in nodes)
+        self.steps = tuple(_step(n, built[n.problem.key], index, known) for n in nodes)
         known.together()
         self.constants: Mapping[int, Array] = known.arrays
         self.buffers = len(index) + len(known.arrays)
         Device.parse(self.device).sync()  # what is prepared is there, for every stream
         self._launches = [
-            ((launcher or _launch_of)(s.kernel, s.node.problem), s.arguments) for s in self.steps
+            ((launcher or _launch_of)(s.kernel, s.node.problem, s.counts), s.arguments)
+            for s in self.steps
         ]
         if join is not None:
             self._launches = _joined(self._launches, join)
@@ -211,17 +217,17 @@ def _joined(
     return [*_joined(launches[:half], join), *_joined(launches[half:], join)]
 
 
-def _launch_of(kernel: Kernel, problem: Problem) -> Launch:
-    return lambda pointers: kernel.program.launch_raw(pointers, ())  # type: ignore[attr-defined]
+def _launch_of(kernel: Kernel, problem: Problem, counts: tuple[int, ...]) -> Launch:
+    return lambda pointers: kernel.program.launch_raw(pointers, counts)  # type: ignore[attr-defined]
 
 
-def _step(node: Node, kernel: Kernel, index: Mapping[Value, int], known: Constants) -> Step:
+def _step(node: Node, built: Built, index: Mapping[Value, int], known: Constants) -> Step:
     """A step whose arguments are constants, what its kernel prepares of them, and other values."""
     values = [owner(x) for x in (*node.inputs, node)]
     types = [*node.problem.inputs().values(), node.problem.result]
     made: Sequence[int] = ()
     takes: Sequence[int] = range(len(values))
-    if (ahead := kernel.preparation) is not None:
+    if (ahead := built.kernel.preparation) is not None:
         made, takes = known.prepared(ahead, [values[k] for k in ahead.reads]), ahead.takes
         types += reversed([TensorType(*t) for t in ahead.types])  # from the end on, as in ``takes``
 
@@ -231,7 +237,8 @@ def _step(node: Node, kernel: Kernel, index: Mapping[Value, int], known: Constan
         x = values[k]
         return known[x] if isinstance(x, Constant) else index[x]
 
-    return Step(node, kernel, tuple(map(place, takes)), tuple(types[k] for k in takes))
+    places, seen = tuple(map(place, takes)), tuple(types[k] for k in takes)
+    return Step(node, built.kernel, places, seen, built.counts)
 
 
 def _steps(graph: Graph) -> list[Node]:

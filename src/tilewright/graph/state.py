@@ -128,7 +128,7 @@ class HostState(State):
         pointers = self._pointers()
         for step in self.executor.steps:
             begin = time.perf_counter() if times is not None else 0.0
-            step.kernel.program.launch_raw([pointers[k] for k in step.arguments], ())  # type: ignore[attr-defined]
+            step.kernel.program.launch_raw([pointers[k] for k in step.arguments], step.counts)  # type: ignore[attr-defined]
             if times is not None:
                 times.append(time.perf_counter() - begin)
 
@@ -141,13 +141,13 @@ class HostState(State):
     def bound(self) -> Callable[[], None]:
         pointers = self._pointers()
         calls = [
-            (step.kernel.program.launch_raw, [pointers[k] for k in step.arguments])  # type: ignore[attr-defined]
+            (step.kernel.program.launch_raw, [pointers[k] for k in step.arguments], step.counts)  # type: ignore[attr-defined]
             for step in self.executor.steps
         ]
 
         def run(keep: Any = self) -> None:
-            for launch, arguments in calls:
-                launch(arguments, ())
+            for launch, arguments, counts in calls:
+                launch(arguments, counts)
 
         return run
 
