@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,13 @@ def _network() -> Network:
     return n
 
 
+def _layer() -> bytes:
+    """A convolution of images of any size."""
+    nodes = [node("Conv", "x w", "c", pads=[1] * 4), node("Relu", "c")]
+    w = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype("float32")
+    return onnx_model(nodes, {"x": ["N", 3, "H", "W"]}, constants={"w": w})
+
+
 def _images(count: int, size: int = 8) -> Any:
     return np.random.default_rng(count).standard_normal((count, 3, size, size)).astype("float32")
 
@@ -56,10 +64,7 @@ def test_batches_share_kernels_and_are_right(target: str) -> None:
 
 @pytest.mark.needs_onnx
 def test_images_of_another_size_have_kernels_of_their_own() -> None:
-    nodes = [node("Conv", "x w", "c", pads=[1] * 4), node("Relu", "c")]
-    w = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype("float32")
-    data = onnx_model(nodes, {"x": ["N", 3, "H", "W"]}, constants={"w": w})
-    model, exact = tilewright.load(data, target="sim"), tilewright.load(data)
+    model, exact = tilewright.load(_layer(), target="sim"), tilewright.load(_layer())
     for batch, size in ((2, 6), (3, 6), (2, 5), (3, 5)):
         x = _images(batch, size)
         assert relative(model(x), exact(x)) < 1e-5
@@ -81,6 +86,25 @@ def test_batches_near_one_another_ask_for_the_same(name: str) -> None:
     assert found == expected(9) == expected(8)
     assert None not in found
     assert expected(64) != found
+
+
+@pytest.mark.needs_onnx
+@pytest.mark.parametrize("target", [
+    pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
+def test_batches_share_weights_on_a_device(target: str) -> None:
+    model, exact = tilewright.load(_layer(), target=target), tilewright.load(_layer())
+    held = []
+    for batch in (2, 3, 4):
+        x = _images(batch)
+        assert relative(model(x), exact(x)) < 1e-4
+        held.append({id(a) for a in model.compile({"x": x}).constants.values()})
+    assert held[1] == held[2]
+    assert len(model._pool) == len(held[0] | held[1])
+    model._compiled.clear()
+    gc.collect()
+    assert len(model._pool) == 0
 
 
 def test_an_extent_that_is_one_of_images_by_chance_changes_nothing() -> None:
@@ -121,6 +145,7 @@ def test_the_first_batch_of_each_size_has_its_own() -> None:
     assert [batches.images(s, HOPPER) for s in shapes] == [0, 4, 0, 0, 8]
     assert not any(batches.images(s, Target.parse("llvm")) for s in shapes)
     assert Batches().images(shapes[0], HOPPER) == 0
+    assert Batches(("x",), first=False).images(shapes[0], HOPPER) == 8
 
 
 def test_a_convolution_is_of_as_many_images_as_all_that_it_reads() -> None:

@@ -41,11 +41,12 @@ class Work(NamedTuple):
 
 @dataclass
 class Batches:
-    """The batches of a model. The first one has kernels of its own, as many models are called with
-    no other: on a GPU, kernels for any batch are built from the second on, for ``names``, the
-    inputs whose first extent it is."""
+    """The batches of a model, the first extent of the inputs ``names``. On a GPU kernels are for
+    any; but those of the ``first`` one are its own where nothing says that there will be others, as
+    many models are called with no other."""
 
     names: tuple[str, ...] = ()
+    first: bool = True
     _first: dict[Hashable, int] = field(default_factory=dict)
 
     def images(self, shapes: Mapping[str, tuple[int, ...]], target: Target) -> int:
@@ -53,6 +54,8 @@ class Batches:
         if not self.names or not target.is_gpu:
             return 0
         images = shapes[self.names[0]][0]
+        if not self.first:
+            return images
         rest = tuple(e[1:] if name in self.names else e for name, e in shapes.items())
         return images if self._first.setdefault(rest, images) != images else 0
 

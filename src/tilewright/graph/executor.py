@@ -13,7 +13,7 @@ from typing import Any
 
 from tilewright.graph.batches import works_of
 from tilewright.graph.branches import Branches, branches
-from tilewright.graph.constants import Array, Constants
+from tilewright.graph.constants import Array, Constants, Pool
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
 from tilewright.graph.kernels import Built, build_all
@@ -59,7 +59,8 @@ class Executor:
     and ``join`` of several of these one, by which the host is in the driver once for all of them.
     On a GPU, launches of :meth:`run` are recorded in a CUDA graph with ``capture``; in OpenCL,
     kernels have their arguments set once. With ``images``, the batch that the inputs ``named`` have
-    first, kernels are for any batch where there are such (:mod:`.batches`).
+    first, kernels are for any batch where there are such (:mod:`.batches`). Graphs of a model share
+    constants on a GPU by a ``pool``.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Executor:
         join: Join | None = None,
         images: int = 0,
         named: Collection[str] = (),
+        pool: Pool | None = None,
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = _steps(graph)
@@ -88,7 +90,7 @@ class Executor:
             index.setdefault(value, len(index))
         self.index: Mapping[Value, int] = index
         self.device = device_of(target)
-        self.known = known = Constants(len(index), self.device)
+        self.known = known = Constants(len(index), self.device, pool)
         self.steps = tuple(_step(n, built[n.problem.key], index, known) for n in nodes)
         known.together()
         self.constants: Mapping[int, Array] = known.arrays

@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from tilewright.graph.batches import Batches, batch_of
+from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
 from tilewright.graph.executor import Executor, device_of
 from tilewright.graph.graph import Graph
@@ -61,7 +62,7 @@ class Model:
         self._compiled: OrderedDict[Any, Executor] = OrderedDict()
         self._own: WeakKeyDictionary[Executor, Executor] | None = None
         self._decisive: set[str] = set()
-        self._batches = Batches(batch_of(self.inputs))
+        self._batches, self._pool = Batches(batch_of(self.inputs)), Pool()
         self._lock = threading.RLock()
 
     def clone(self) -> Model:
@@ -196,6 +197,7 @@ class Model:
                     found = Executor(
                         graph, self.target, progress, capture=self.capture,
                         images=self._batches.images(shapes, self.target), named=self._batches.names,
+                        pool=self._pool,
                     )  # fmt: skip
                 self._compiled[self.key(given)] = found
                 while len(self._compiled) > SHAPES:

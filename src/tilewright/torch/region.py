@@ -13,6 +13,7 @@ from torch import fx, nn
 
 from tilewright.graph.batches import Batches
 from tilewright.graph.check import check
+from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError
 from tilewright.graph.executor import Executor
 from tilewright.graph.fx.convert import convert, text_of_type
@@ -58,7 +59,7 @@ class Region(nn.Module):
         self._shapes, self._seen, self._precision = shapes, set[Any](), precision
         inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
         self._open = [k for k, n in enumerate(inputs) if _is_open(n.meta.get("val"))]
-        self._batches = Batches(_with_batch(inputs))
+        self._batches, self._pool = Batches(_with_batch(inputs), first=False), Pool()
         self._compiled: dict[Any, _Compiled | None] = {}
         self._frozen: dict[Any, Frozen] = {}
         self._changes = 0
@@ -97,8 +98,9 @@ class Region(nn.Module):
                 self._seen.add(sizes)
                 try:
                     found = _Compiled(
-                        self.module, given, self._static, self._precision, self._batches
-                    )
+                        self.module, given, self._static, self._precision, self._batches,
+                        self._pool,
+                    )  # fmt: skip
                 except TilewrightError as error:
                     self.reason = str(error)
             else:
@@ -148,7 +150,7 @@ class _Compiled:
 
     def __init__(
         self, module: fx.GraphModule, given: Sequence[Any], static: Sequence[int],
-        precision: str, batches: Batches,
+        precision: str, batches: Batches, pool: Pool,
     ) -> None:  # fmt: skip
         known: dict[Any, Any] = {}
         inputs: list[Input] = []
@@ -205,7 +207,7 @@ class _Compiled:
             shapes = {x.name: x.shape for x in inputs}
             self.executor = Executor(
                 graph, target, launcher=_launcher(device), join=together,
-                images=batches.images(shapes, target), named=batches.names,
+                images=batches.images(shapes, target), named=batches.names, pool=pool,
             )  # fmt: skip
         self._device = device
 
