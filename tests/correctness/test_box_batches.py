@@ -12,7 +12,6 @@ from tests.support.tiles import HOPPER, TARGETS, check_kernel
 import tilewright
 from tilewright import te
 from tilewright.codegen.cuda import generate
-from tilewright.ir.errors import ScheduleError
 from tilewright.lower.pipeline import lower
 from tilewright.runtime import ndarray
 from tilewright.runtime.nvrtc import compile_cubin
@@ -34,8 +33,8 @@ def _conv(shape: tuple[int, ...], filters: int, kernel: int, **values: Any) -> C
 
 
 _RESIDUAL = "bias+residual+relu"
-#: Results by number, by boxes and by windows; staged, with a producer, in turns, in parts, of a
-#: cluster, with what is added brought by TMA; gradients, with strides too.
+#: Results by number, by boxes and by windows; staged, with a producer, in turns, in parts, with
+#: what is added brought by TMA; clusters that share boxes, filters or sums; gradients.
 CASES: list[tuple[str, Conv, Any]] = [
     ("gpu.box_products", _conv(_ROWS, 72, 1, epilogue=_RESIDUAL), BoxProductTile(64, 1, 1, 40, 3)),
     ("gpu.box_products", _conv(_ROWS, 128, 1, epilogue=_RESIDUAL),
@@ -45,6 +44,9 @@ CASES: list[tuple[str, Conv, Any]] = [
     ("gpu.box_products", _conv(_TAPS, 72, 3), BoxProductTile(8, 4, 2, 72, 3, boxes=3)),
     ("gpu.box_products", _conv(_ROWS, 128, 1),
      BoxProductTile(64, 1, 1, 64, 3, boxes=2, boxes_to=2)),
+    ("gpu.box_products", _conv(_ROWS, 64, 1),
+     BoxProductTile(64, 1, 1, 64, 3, boxes=2, filters_to=2, staged=64)),
+    ("gpu.box_products", _conv(_TAPS, 64, 3), BoxProductTile(8, 4, 2, 64, 3, filters_to=2)),
     ("gpu.box_products", _conv(_ROWS, 64, 1, dtype="int8", epilogue="dequantize+quantize(2.0,4)"),
      BoxProductTile(64, 1, 1, 64, 3, boxes=2)),
     ("gpu.box_products", _conv(_ROWS, 64, 1, dtype="float32", precision="tf32x3"),
@@ -106,12 +108,6 @@ def test_blocks_take_turns_until_all_boxes_are_done() -> None:
         tile = BoxProductTile(64, 1, 1, 64, 3, boxes=boxes)
         func = lower(*_any_batch("gpu.box_products", p, tile), HOPPER).funcs[0]
         assert f"launch_thread('blockIdx.x', {x})" in str(func)
-
-
-def test_clusters_of_boxes_need_a_batch_that_is_known() -> None:
-    tile = BoxProductTile(64, 1, 1, 64, 3, filters_to=2)
-    with pytest.raises(ScheduleError, match="unknown number of blocks are no clusters of 2"):
-        _any_batch("gpu.box_products", _conv(_ROWS, 128, 1), tile)
 
 
 @pytest.mark.needs_nvrtc

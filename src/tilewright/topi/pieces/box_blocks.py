@@ -54,21 +54,28 @@ def blocks_of(
         sizes, axes = (tile.images, tile.columns, sizes[-1]), [n, out.fuse(*space), c]
         extents = [extents[0], math.prod(extents[1:-1]), extents[-1]]
         within = [[], [], []]
+    # Of an unknown number of boxes, those of a cluster follow one another along the batch.
+    ranks, several, extent = list[IterVar](), tile.filters_to if free else 1, sizes[0]
+    sizes = (extent * several, *sizes[1:])
     pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
-    *tiles, wide = (-(-extent // e) for extent, e in zip(extents, sizes, strict=True))
+    if several > 1:
+        rank, inner = out.split(pairs[0][1], factor=extent)
+        pairs[0], ranks = (pairs[0][0], inner), [rank]
+    *tiles, wide = (-(-most // e) for most, e in zip(extents, sizes, strict=True))
     *blocks, part = (outer for outer, _ in pairs)
     places = [[inner, *more] for (_, inner), more in zip(pairs, within, strict=True)]
     (c,) = places.pop()
     flat = [x for place in places for x in place]
     own = [*flat, c] if images.last else [c, *flat, *([within_block] if images.block else [])]
-    out.reorder(*blocks, *phases, part, *own)
-    boxes = None if free else math.prod(tiles)
-    whole, *ranks = neighbours(out, out.fuse(*blocks), boxes, tile.filters_to)
+    out.reorder(*blocks, *phases, part, *ranks, *own)
+    whole = out.fuse(*blocks)
+    if not ranks:
+        whole, *ranks = neighbours(out, whole, math.prod(tiles), tile.filters_to)
     part, *more = neighbours(out, part, wide, tile.boxes_to)
     ranks += more
     if one_by_one and free:
         # Blocks take turns, as many as for that batch, so that all divisors are constants.
-        box, whole = out.split(whole, factor=-(-math.prod(tiles) // (tile.filters_to * tile.boxes)))
+        box, whole = out.split(whole, factor=-(-math.prod(tiles) // tile.boxes))
         out.reorder(*phases, part, whole, *ranks, box, *own)
         block = out.fuse(whole, *ranks)
         out.bind(out.fuse(*phases, part), te.thread_axis("blockIdx.y"))
@@ -103,17 +110,17 @@ def wide_of(d: BoxDeclaration) -> int:
     return extent_of(d.sum.op.axis[-1])
 
 
-def neighbours(stage: Stage, axis: IterVar, blocks: int | None, count: int) -> list[IterVar]:
-    """An axis of ``blocks``, None where a call decides how many: that of clusters and, behind it,
-    that of the ``count`` blocks of each, if these are several.
+def neighbours(stage: Stage, axis: IterVar, blocks: int, count: int) -> list[IterVar]:
+    """An axis of ``blocks``: that of clusters and, behind it, that of the ``count`` blocks of each,
+    if these are several.
 
     Raises :class:`ScheduleError` where there is no whole number of clusters.
     """
     if count == 1:
         return [axis]
-    if blocks is None or blocks % count:
+    if blocks % count:
         raise stage.error(
-            f"{blocks or 'an unknown number of'} blocks are no clusters of {count}", axis,
+            f"{blocks} blocks are no clusters of {count}", axis,
             "Let each block copy for itself, or give it another tile",
         )  # fmt: skip
     return list(stage.split(axis, factor=count))
