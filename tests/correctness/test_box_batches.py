@@ -41,6 +41,8 @@ CASES: list[tuple[str, Conv, Any]] = [
      BoxProductTile(64, 1, 1, 64, 3, boxes=2, staged=32)),
     ("gpu.box_products", _conv(_ROWS, 64, 1, epilogue=_RESIDUAL),
      BoxProductTile(64, 1, 1, 64, 3, boxes=2, added=1)),
+    ("gpu.box_products", _conv(_ROWS, 128, 1, epilogue=_RESIDUAL),
+     BoxProductTile(64, 1, 1, 64, 3, boxes=2, staged=64, stores=1, added=1)),
     ("gpu.box_products", _conv(_TAPS, 72, 3), BoxProductTile(8, 4, 2, 72, 3, boxes=3)),
     ("gpu.box_products", _conv(_ROWS, 128, 1),
      BoxProductTile(64, 1, 1, 64, 3, boxes=2, boxes_to=2)),
