@@ -63,6 +63,8 @@ CASES: list[tuple[str, Conv, Any]] = [
      BoxProductTile(64, 1, 1, 64, 2, splits=2)),
     ("gpu.warp_boxes", _conv((64, 16, 9, 8), 16, 3),
      WarpBoxTile(1, 2, 16, 16, 8, 2, 2, boxes=2, producer=1)),
+    ("gpu.warp_boxes", _conv((64, 3, 6, 8), 64, 3),
+     WarpBoxTile(1, 1, 16, 64, 8, 1, 3, boxes=2, producer=1)),
     ("gpu.box_products", _conv(_TAPS, 64, 3, pass_="dgrad", stride=2, padding=1),
      BoxProductTile(4, 4, 4, 64, 3)),
     ("gpu.box_products", _conv(_TAPS, 64, 3, pass_="dgrad", stride=2, padding=1),
@@ -104,12 +106,18 @@ def test_they_are_proved_for_all_of_them(name: str, p: Conv, tile: Any) -> None:
 
 
 def test_blocks_take_turns_until_all_boxes_are_done() -> None:
-    """As many as for the batch that is expected; where none does, one for each box."""
+    """As many as for the batch that is expected, those of other channels apart where all of a block
+    have the same; where none has several boxes, one for each."""
     p = _conv(_ROWS, 128, 1)
-    for boxes, x in ((2, "1"), (1, "(n * 5 + 31) // 32 * 2")):
+    for epilogue, boxes, launch in (
+        ("", 2, ("blockIdx.x', 2)",)),
+        ("batch_norm", 2, ("blockIdx.y', 2)", "blockIdx.x', 1)")),
+        ("", 1, ("blockIdx.x', (n * 5 + 31) // 32 * 2)",)),
+    ):
         tile = BoxProductTile(64, 1, 1, 64, 3, boxes=boxes)
-        func = lower(*_any_batch("gpu.box_products", p, tile), HOPPER).funcs[0]
-        assert f"launch_thread('blockIdx.x', {x})" in str(func)
+        made = _any_batch("gpu.box_products", p.replace(epilogue=epilogue), tile)
+        text = str(lower(*made, HOPPER).funcs[0])
+        assert all(f"launch_thread('{axis}" in text for axis in launch)
 
 
 @pytest.mark.needs_nvrtc

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from tilewright import te
-from tilewright.ir.expr import IntImm
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.topi.nn.box_phases import all_phases
@@ -13,6 +12,7 @@ from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_turns import blocks_for, is_free, take_turns
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -74,11 +74,13 @@ def blocks_of(
     part, *more = neighbours(out, part, wide, tile.boxes_to)
     ranks += more
     if one_by_one and free:
-        # Blocks take turns, as many as for that batch, so that all divisors are constants.
-        box, whole = out.split(whole, factor=-(-math.prod(tiles) // tile.boxes))
-        out.reorder(*phases, part, whole, *ranks, box, *own)
-        block = out.fuse(whole, *ranks)
-        out.bind(out.fuse(*phases, part), te.thread_axis("blockIdx.y"))
+        parts, count = wide // tile.boxes_to, math.prod(tiles)
+        apart, loops, others = [*phases, part], [whole], wide * several
+        others *= math.prod(d.problem.stride) if phases else 1
+        if not alike:
+            apart, loops, count, others = [], [whole, part], count * parts, others // parts
+        turns = blocks_for(count, tile.boxes, others)
+        block, box = take_turns(out, loops, apart, ranks, own, turns)
     elif one_by_one:
         outer = [*phases, part] if alike else []
         loops = [whole] if alike else [part, whole]
@@ -98,11 +100,6 @@ def blocks_of(
         block = box = out.fuse(whole, *phases, part, *ranks)
     out.bind(block, te.thread_axis(along))
     return block, box, places, [c, *([within_block] if images.block else [])]
-
-
-def is_free(d: BoxDeclaration) -> bool:
-    """Whether a call decides what the batch is."""
-    return not isinstance(d.image.shape[0], IntImm)
 
 
 def wide_of(d: BoxDeclaration) -> int:

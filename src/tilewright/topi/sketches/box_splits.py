@@ -10,11 +10,11 @@ from __future__ import annotations
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_sums import BoxDeclaration
-from tilewright.topi.pieces.box_blocks import is_free
 from tilewright.topi.pieces.box_part_products import multiply_part, part_sums
 from tilewright.topi.pieces.box_parts import add_parts, in_parts
 from tilewright.topi.pieces.box_products import by_groups
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_turns import is_free
 from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
