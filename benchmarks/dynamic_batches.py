@@ -158,10 +158,10 @@ def main() -> None:
         print(measure.table([row]), flush=True)
         rows.append(row)
         results = {
-            **measure.environment("torch", gpu=not options.host), "model": options.model,
-            "rows": rows,
+            "environment": measure.environment("torch", gpu=not options.host),
+            "model": options.model, "rows": rows,
         }  # fmt: skip
-        where = "host_" if options.host else "h200_"
+        where = "cpu_" if options.host else "h200_"
         measure.save(f"{where}dynamic_batches", results, options.out)
 
 
