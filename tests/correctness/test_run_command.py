@@ -48,6 +48,21 @@ def test_inputs_are_files_literals_shapes_and_random(tmp_path):
     assert (arrays([], TWO, 7)["a"] != arrays([], TWO, 8)["a"]).any()
 
 
+def test_open_dimensions_are_those_of_inputs_that_are_given():
+    given = (
+        Parameter("x", "float32", ("N", 3, "?")),
+        Parameter("y", "float32", (5, "N", "M", "?")),
+    )
+    found = arrays(["x:4x3x7"], given, 0)
+    assert {name: a.shape for name, a in found.items()} == {"x": (4, 3, 7), "y": (5, 4, 1, 1)}
+
+
+def test_names_of_inputs_may_have_colons():
+    given = (Parameter("image", "int64", (2,)), Parameter("image:0", "int64", (2,)))
+    found = arrays(["image:0:[1,2]", "image:[3,4]"], given, 0)
+    assert (found["image:0"].tolist(), found["image"].tolist()) == ([1, 2], [3, 4])
+
+
 @pytest.mark.parametrize(("text", "match"), [
     ("none.npy", "cannot be read"), ("a:hello", "a literal like"),
     ("c:x.npy", "there is no c, but a, b"),

@@ -8,8 +8,9 @@
   tilewright run m.onnx --dtype int8 --calibration a.npy --calibration b.npy --budget 0.05
 
 Inputs are files, literals like [1.0,2], or shapes, of which arrays are random; those that are not
-given are random, too, and open dimensions 1. The exit status is 1 where outputs are not what was
-expected. The names of MegEngine's load_and_run for the same options are understood.
+given are random, too, of the open dimensions that others have by name, else 1. The exit status is
+1 where outputs are not what was expected. The names of MegEngine's load_and_run for the same
+options are understood.
 """
 
 from __future__ import annotations
