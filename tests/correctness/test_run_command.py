@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.support.models import node, onnx_model, resnet, write
 
+import tilewright
 from tilewright.cli import _problems
 from tilewright.cli._run.figures import Times, difference
 from tilewright.cli._run.inputs import arrays
@@ -97,6 +98,17 @@ def test_an_output_of_another_shape_is_not_as_expected(added, tmp_path, capsys):
 def test_integers_of_8_bits_need_samples(added, capsys):
     assert main(["run", added, "--dtype", "int8"]) == 1
     assert "--dtype int8 needs samples: --calibration X.npy" in capsys.readouterr().err
+
+
+def test_a_page_shows_kernels_and_where_values_lie(tmp_path, capsys):
+    path, page = str(write(tmp_path, resnet().model())), tmp_path / "page.html"
+    assert main(["run", path, "--iterations", "2", "--html", str(page)]) == 0
+    text = page.read_text()
+    assert "http" not in text.partition("</style>")[2].replace("http-equiv", "")
+    plan = tilewright.load(path).compile(arrays([], tilewright.load(path).inputs, 0))
+    assert text.count("<rect") == 1 + len(plan.lifetimes)  # and the block itself
+    assert all(kernel in text for kernel in ("conv2d forward", "gemm forward"))
+    assert "as expected" not in text
 
 
 def test_the_problems_of_a_model_are_those_that_tune_and_bench_take(tmp_path, capsys):
