@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 
 import numpy as np
 import pytest
 from tests.support.models import node, onnx_model, resnet, write
 
+from tilewright.cli import _problems
 from tilewright.cli._run.figures import Times, difference
 from tilewright.cli._run.inputs import arrays
 from tilewright.cli.main import main
@@ -48,7 +50,8 @@ def test_inputs_are_files_literals_shapes_and_random(tmp_path):
 
 @pytest.mark.parametrize(("text", "match"), [
     ("none.npy", "cannot be read"), ("a:hello", "a literal like"),
-    ("[1];[2];[3]", "it is of no input; there are a, b"),
+    ("c:x.npy", "there is no c, but a, b"),
+    ("[1];[2];[3]", "one more than there are, which are a, b"),
 ])  # fmt: skip
 def test_what_is_no_input_is_refused(text, match):
     with pytest.raises(ArgumentError, match=match):
@@ -68,6 +71,28 @@ def test_outputs_are_written_and_compared(added, tmp_path, capsys):
     assert main(["run", added, *inputs, "--expect", f"y:{tmp_path}/y.npy"]) == 1
     assert "y: NOT as expected; at most 0.1 off" in capsys.readouterr().out
     assert main(["run", added, *inputs, "--expect", f"{tmp_path}/y.npy", "--rtol", "0.1"]) == 0
+
+
+def test_an_output_of_another_shape_is_not_as_expected(added, tmp_path, capsys):
+    np.save(tmp_path / "y.npy", np.zeros((3, 3), "float32"))
+    assert main(["run", added, "--expect", f"{tmp_path}/y.npy"]) == 1
+    assert "y: NOT as expected; its shape is (2, 3), and (3, 3) was" in capsys.readouterr().out
+
+
+def test_integers_of_8_bits_need_samples(added, capsys):
+    assert main(["run", added, "--dtype", "int8"]) == 1
+    assert "--dtype int8 needs samples: --calibration X.npy" in capsys.readouterr().err
+
+
+def test_the_problems_of_a_model_are_those_that_tune_and_bench_take(tmp_path, capsys):
+    path, problems = str(write(tmp_path, resnet().model())), tmp_path / "problems.txt"
+    assert main(["run", path, "--iterations", "1", "--problems", str(problems)]) == 0
+    lines = problems.read_text().splitlines()
+    assert len(lines) == len(set(lines)) > 5
+    parser = argparse.ArgumentParser()
+    _problems.add_arguments(parser)
+    args = parser.parse_args(["--problems", str(problems)])
+    assert [named.problem.to_json() for named in _problems.problems(args)] == lines
 
 
 @pytest.mark.needs_onnxruntime
@@ -91,7 +116,7 @@ def test_figures_hold_every_layer(tmp_path, capsys):
 @pytest.mark.parametrize(("options", "match"), [
     (["--iterations", "0"], "at least 1"), (["--threads", "0"], "at least one"),
     (["--expect", "x.npy", "--reference", "onnxruntime"], "from one of them"),
-    (["--input", "c:[1]"], "a file .npy or .npz"),
+    (["--input", "c:[1]"], "there is no c, but a, b"),
 ])  # fmt: skip
 def test_options_that_make_no_sense_are_refused(added, options, match, capsys):
     assert main(["run", added, *options]) == 1

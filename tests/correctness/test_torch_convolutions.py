@@ -160,7 +160,7 @@ def test_a_transposed_convolution_is_a_call_of_an_operator(operator, rank):
 def test_what_is_no_convolution_is_refused():
     x, w = torch.ones(1, 4, 5, 5), torch.ones(4, 4, 3, 3)
     for words, call in (
-        ("does not fit 4 channels in 3 groups", lambda: tt.conv2d(x, w, groups=3)),
+        ("groups=3: it is a divisor of the channels", lambda: tt.conv2d(x, w, groups=3)),
         ("padded image one of 5", lambda: tt.conv2d(x, torch.ones(4, 4, 7, 7))),
         ("bias is", lambda: tt.conv2d(x, w, torch.ones(3))),
         ("float64", lambda: tt.conv2d(x, w.double())),

@@ -188,7 +188,8 @@ def _summarize(
     if interrupted:
         console.print("[yellow]Interrupted[/]: this is what was found until then.")
     elif stopped:
-        console.print(f"[dim]{stopped} searches were cut short to end in time.[/]")
+        layers = counted(stopped, "layer")
+        console.print(f"[dim]The search of {layers} was cut short to end in time.[/]")
     unsteady = sum(1 for r in results if r.unsteady)
     if unsteady:
         machine.hints.append(

@@ -4,6 +4,7 @@
   tilewright run m.onnx --input 8x3x224x224 --threads 1 --iterations 50 --profile
   tilewright run m.onnx --input x:x.npy --expect y:y.npy --rtol 1e-4
   tilewright run m.onnx --reference onnxruntime --json figures.json
+  tilewright run m.onnx --problems p.txt && tilewright tune --problems p.txt
   tilewright run m.onnx --dtype int8 --calibration a.npy --calibration b.npy --budget 0.05
 
 Inputs are files, literals like [1.0,2], or shapes, of which arrays are random; those that are not
@@ -86,6 +87,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--profile", action="store_true", help="a table of kernels by their times")
     group.add_argument("--graph", action="store_true", help="print the graph that runs")
     group.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
+    group.add_argument(
+        "--problems",
+        metavar="FILE",
+        help="write what its kernels compute, for `tilewright tune` and `bench --problems FILE`",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,7 +112,7 @@ def run(args: argparse.Namespace) -> int:
         raise ArgumentError("--iterations is at least 1, and --warmup not negative")
     if args.expect and args.reference:
         raise ArgumentError("--expect or --reference: what is expected comes from one of them")
-    for path in (args.json, args.output):
+    for path in (args.json, args.output, args.problems):
         if path and path != "-":
             check_writable(Path(path))
     console = Console(highlight=False, stderr=args.json == "-")
@@ -149,6 +155,8 @@ def run(args: argparse.Namespace) -> int:
         _show_difference(console, d)
     if args.output:
         _write_outputs(Path(args.output), outputs)
+    if args.problems:
+        _write_problems(Path(args.problems), executor)
     if args.json:
         _write_json(args.json, executor, (loaded, compiled), times, steps, differences)
     return 0 if all(d.fits for d in differences) else 1
@@ -163,6 +171,8 @@ def _quantized(model: Model, args: argparse.Namespace, console: Console) -> Mode
         if args.calibration or args.budget is not None or args.percentile != 100:
             raise ArgumentError("--calibration, --budget and --percentile are for --dtype int8")
         return model
+    if not args.calibration:
+        raise ArgumentError("--dtype int8 needs samples: --calibration X.npy, once for each")
     samples = [arrays([x], model.inputs, args.seed, "--calibration") for x in args.calibration]
     known = calibrated(model, samples, args.budget, args.percentile)
     console.print(str(known), markup=False)
@@ -253,11 +263,12 @@ def _by_onnxruntime(path: str, inputs: dict[str, Any], outputs: list[str]) -> di
 
 
 def _show_difference(console: Console, d: Difference) -> None:
-    console.print(
-        f"{d.name}: {'as expected' if d.fits else 'NOT as expected'}; at most {d.absolute:.3g} off "
-        f"({d.relative:.3g} of the largest), {d.worst:.3g} of what is allowed", markup=False,
-        soft_wrap=True,
-    )  # fmt: skip
+    off = d.note or (
+        f"at most {d.absolute:.3g} off ({d.relative:.3g} of the largest), {d.worst:.3g} of what is "
+        "allowed"
+    )
+    fits = "as expected" if d.fits else "NOT as expected"
+    console.print(f"{d.name}: {fits}; {off}", markup=False, soft_wrap=True)
 
 
 def _write_outputs(path: Path, outputs: dict[str, Any]) -> None:
@@ -270,6 +281,14 @@ def _write_outputs(path: Path, outputs: dict[str, Any]) -> None:
     whole = io.BytesIO()
     np.savez(whole, **outputs)
     write_file(path, whole.getvalue())
+
+
+def _write_problems(path: Path, executor: Executor) -> None:
+    """A line of JSON for each kernel's problem, in the order in which they first run."""
+    from tilewright.runtime.files import write_file
+
+    lines = dict.fromkeys(step.node.problem.to_json() for step in executor.steps)
+    write_file(path, "".join(f"{line}\n" for line in lines))
 
 
 def _write_json(

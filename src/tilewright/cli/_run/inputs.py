@@ -49,13 +49,15 @@ def _parts(texts: Iterable[str], names: list[str], option: str) -> list[tuple[st
         if match is not None and match[1] in names:
             made.append((match[1], match[2]))
             taken.add(match[1])
+        elif match is not None and not Path(part).exists():
+            raise ArgumentError(f"{option} {part}: there is no {match[1]}, but {', '.join(names)}")
         elif part.endswith(".npz"):
             made.append(("", part))
         else:
             rest = [n for n in names if n not in taken]
             if not rest:
                 known = ", ".join(names) or "none"
-                raise ArgumentError(f"{option} {part}: it is of no input; there are {known}")
+                raise ArgumentError(f"{option} {part}: one more than there are, which are {known}")
             made.append((rest[0], part))
             taken.add(rest[0])
     return made
