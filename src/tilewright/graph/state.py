@@ -129,7 +129,9 @@ class HostState(State):
 
         super().__init__(executor)
         self._programs: list[Any] = [step.kernel.program for step in executor.steps]
-        self._all = LLVMSequence(self._programs, [step.arguments for step in executor.steps])
+        steps = executor.steps
+        offsets = [k for step in steps for k in step.offsets]
+        self._all = LLVMSequence(self._programs, [step.arguments for step in steps], offsets)
 
     def launch(self, times: list[float] | None) -> None:
         pointers = self._pointers()
@@ -139,7 +141,7 @@ class HostState(State):
             return
         for step, program in zip(self.executor.steps, self._programs, strict=True):
             begin = time.perf_counter()
-            program.launch_raw([pointers[k] for k in step.arguments], ())
+            program.launch_raw(step.addresses(pointers), ())
             times.append(time.perf_counter() - begin)
 
     def _pointers(self) -> list[int]:

@@ -14,15 +14,22 @@ _SEQUENCE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
 
 class LLVMSequence:
-    """Programs in their order, and the places of the arguments of each among some addresses.
+    """Programs in their order, the places of the arguments of each among some addresses, and how
+    many bytes behind these all of them are.
 
     Programs have no scalars. One thread at a time may call it: addresses are written into memory
     of its own. Raises :class:`TargetError` for a program that cannot run on this machine.
     """
 
-    def __init__(self, programs: Sequence[LLVMProgram], places: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        programs: Sequence[LLVMProgram],
+        places: Sequence[Sequence[int]],
+        offsets: Sequence[int] = (),
+    ) -> None:
         self._names = [p.module.name for p in programs]
         self._places = np.array([k for found in places for k in found], np.intp)
+        self._offsets = np.array(offsets or [0] * len(self._places), np.uint64)
         self._arrays = np.zeros(len(self._places), np.uint64)
         counts = np.array([len(found) for found in places], np.uint64)
         begins = np.cumsum(counts) - counts
@@ -34,7 +41,7 @@ class LLVMSequence:
 
     def place(self, pointers: Sequence[int]) -> None:
         """Take the addresses that :meth:`__call__` runs on."""
-        self._arrays[:] = np.array(pointers, np.uint64)[self._places]
+        self._arrays[:] = np.array(pointers, np.uint64)[self._places] + self._offsets
 
     def __call__(self) -> None:
         """Run all. Raises :class:`MemoryError` where a program has no room for its scratch
