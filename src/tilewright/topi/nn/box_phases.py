@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.topi.nn.images import within
 from tilewright.topi.operators.convolution import Convolution
 
 
@@ -25,7 +26,7 @@ def tap_of_phase(p: Convolution, phase: Any, taps: Sequence[Any]) -> tuple[list[
         found.first_phase + k + before - (t + found.first) * step
         for k, found, before, t, step in each
     ]
-    return at, [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
+    return at, within(at, p.kernel)
 
 
 def parted(phase: Any, cut: Sequence[Phases]) -> list[Any]:
