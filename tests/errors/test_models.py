@@ -107,6 +107,8 @@ def test_what_is_no_model_is_refused(tmp_path):
         tilewright.load(write(tmp_path, b""))
     with pytest.raises(ModelError, match="cannot be read: No such file"):
         tilewright.load(tmp_path / "none.onnx")
+    with pytest.raises(ModelError, match="got a dict: models of PyTorch are compiled by"):
+        tilewright.load({})
     with pytest.raises(ModelError, match="and no model, whose name ends in .onnx"):
         tilewright.load(tmp_path)
 

@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     with view.console.status("looking for PyTorch and ONNX Runtime"):
         peers = Peers(machine, ("PyTorch", "ONNX Runtime"))
     view.peers = peers.names
-    others = " and ".join(peers.names) or "no library, as none that does this is installed"
+    others = " and ".join(peers.names) or "no library: none is installed"
     if machine.timed:
         view.console.print(f"The best of each layer is compared with {others}.", soft_wrap=True)
     interrupted = False

@@ -53,6 +53,11 @@ def load(
     """
     if isinstance(path, SupportsSerializing):
         path = path.SerializeToString()
+    if not isinstance(path, (str, Path, bytes)):
+        raise ModelError(
+            f"load takes the path of a file, or an ONNX model, got a {type(path).__name__}: models "
+            'of PyTorch are compiled by torch.compile(model, backend="tilewright")'
+        )
     if not isinstance(path, bytes) and _is_kernel(Path(path)):
         from tilewright.runtime import load as load_kernel
 

@@ -56,8 +56,8 @@ def build(
             _prove(program)
         return build_module(program, machine)
     program = as_schedule(program, "build")
-    if args is None:
-        raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
+    if not isinstance(args, Sequence):
+        raise TargetError("build needs a list of the schedule's arguments: build(s, [A, W, out])")
     machine = resolve(Target.parse(target or current_target() or "llvm"))
     if machine.kind == "llvm":
         _import(program)
