@@ -297,7 +297,7 @@ def _priced(
         for stages in STAGES:
             memory = stages * a_step + BARRIERS + staged
             resident = resident_blocks(problem, *sides, memory)
-            if not resident or (turned and stages < _AHEAD):
+            if not resident or ((turned or (split and of.phases > 1)) and stages < _AHEAD):
                 continue
             uneven = (_UNEVEN if resident == 1 else _UNEVEN_BESIDE) if of.phases > 1 else 1
             time = functools.partial(
