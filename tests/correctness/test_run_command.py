@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.support.models import node, onnx_model, resnet, write
 
+import tilewright
 from tilewright.cli import _problems
 from tilewright.cli._run.figures import Times, difference
 from tilewright.cli._run.inputs import arrays
@@ -48,6 +49,21 @@ def test_inputs_are_files_literals_shapes_and_random(tmp_path):
     assert (arrays([], TWO, 7)["a"] != arrays([], TWO, 8)["a"]).any()
 
 
+def test_open_dimensions_are_those_of_inputs_that_are_given():
+    given = (
+        Parameter("x", "float32", ("N", 3, "?")),
+        Parameter("y", "float32", (5, "N", "M", "?")),
+    )
+    found = arrays(["x:4x3x7"], given, 0)
+    assert {name: a.shape for name, a in found.items()} == {"x": (4, 3, 7), "y": (5, 4, 1, 1)}
+
+
+def test_names_of_inputs_may_have_colons():
+    given = (Parameter("image", "int64", (2,)), Parameter("image:0", "int64", (2,)))
+    found = arrays(["image:0:[1,2]", "image:[3,4]"], given, 0)
+    assert (found["image:0"].tolist(), found["image"].tolist()) == ([1, 2], [3, 4])
+
+
 @pytest.mark.parametrize(("text", "match"), [
     ("none.npy", "cannot be read"), ("a:hello", "a literal like"),
     ("c:x.npy", "there is no c, but a, b"),
@@ -82,6 +98,17 @@ def test_an_output_of_another_shape_is_not_as_expected(added, tmp_path, capsys):
 def test_integers_of_8_bits_need_samples(added, capsys):
     assert main(["run", added, "--dtype", "int8"]) == 1
     assert "--dtype int8 needs samples: --calibration X.npy" in capsys.readouterr().err
+
+
+def test_a_page_shows_kernels_and_where_values_lie(tmp_path, capsys):
+    path, page = str(write(tmp_path, resnet().model())), tmp_path / "page.html"
+    assert main(["run", path, "--iterations", "2", "--html", str(page)]) == 0
+    text = page.read_text()
+    assert "http" not in text.partition("</style>")[2].replace("http-equiv", "")
+    plan = tilewright.load(path).compile(arrays([], tilewright.load(path).inputs, 0))
+    assert text.count("<rect") == 1 + len(plan.lifetimes)  # and the block itself
+    assert all(kernel in text for kernel in ("conv2d forward", "gemm forward"))
+    assert "as expected" not in text
 
 
 def test_the_problems_of_a_model_are_those_that_tune_and_bench_take(tmp_path, capsys):
