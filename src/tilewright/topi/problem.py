@@ -7,6 +7,7 @@ An operator is a class of problems: what describes them are its fields, what the
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import re
 import sys
@@ -69,6 +70,15 @@ class Traits(NamedTuple):
 OPERATORS: dict[str, type[Problem]] = {}
 
 
+@functools.cache
+def _forms(modules: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    """The declarations of modules, by name, loaded when one is asked for."""
+    known: dict[str, Callable[..., Any]] = {}
+    for module in modules:
+        known |= importlib.import_module(f"tilewright.topi.{module}").FORMS
+    return known
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem(Written):
     """One piece of work, complete: an operator, a pass and the values that describe it.
@@ -112,6 +122,8 @@ class Problem(Written):
     #: Whether the result is linear in each input that it has a gradient by. Gradients of gradients
     #: are then passes, too.
     LINEAR: ClassVar[bool] = False
+    #: The modules of this package whose ``FORMS`` are other declarations of it, by name.
+    FORMS: ClassVar[tuple[str, ...]] = ()
     #: By type of the data, the types that sums may have; the first is the default.
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS
 
@@ -221,9 +233,10 @@ class Problem(Written):
         raise NotImplementedError
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """Another expression of the same result, which rounds in other places, by its name, where
-        the operator has some; none knows a tile."""
-        raise NotImplementedError
+        """Another expression of the same result, which rounds in other places, by its name in one
+        of :attr:`FORMS`; none knows a tile."""
+        declared: Declared = _forms(self.FORMS)[form](self, given)
+        return declared
 
     @property
     def flops(self) -> int:

@@ -207,6 +207,6 @@ def _scores(
 
 
 #: The declarations of this module, by name.
-FORMS: dict[str, Callable[[Attention], AttentionDeclaration]] = {
-    "rounded": lambda p: declare_attention(p, rounded=True),
+FORMS: dict[str, Callable[..., AttentionDeclaration]] = {
+    "rounded": lambda p, given: declare_attention(p, rounded=True),
 }
