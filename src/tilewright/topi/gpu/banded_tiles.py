@@ -8,7 +8,7 @@ from itertools import product
 
 from tilewright.target.devices import COMMON_SHARED, H200, REGISTERS, STATIC_SHARED
 from tilewright.target.target import Target
-from tilewright.topi.gpu.machine import sees_nothing
+from tilewright.topi.gpu.machine import HALVES, is_planar, sees_nothing
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.band_cuts import Bands
 from tilewright.topi.pieces.band_tiles import (
@@ -32,28 +32,16 @@ _BUSY = 2000
 _ROW_REGISTERS, _WARP_REGISTERS = 160, 192
 
 
-def suits(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
+def suits(p: Conv, types: Sequence[str] = HALVES) -> bool:
     """Whether a problem of one of some types can be cut so."""
-    return (
-        p.rank == 2
-        and p.dtype in types
-        and p.accumulate == "float32"
-        and (p.pass_ == "forward" or (p.stride == (1, 1) and p.multiplier == 1))
-        and not sees_nothing(p)
-    )
+    slides = p.pass_ == "forward" or (p.stride == (1, 1) and p.multiplier == 1)
+    return is_planar(p, types) and slides and not sees_nothing(p)
 
 
-def suits_gradient(p: Conv, types: Sequence[str] = ("float16", "bfloat16")) -> bool:
+def suits_gradient(p: Conv, types: Sequence[str] = HALVES) -> bool:
     """Whether a gradient by the filter of one of some types can be cut so: not one of large
     dilations, whose rows are read in part."""
-    return (
-        p.rank == 2
-        and p.pass_ == "wgrad"
-        and p.dtype in types
-        and p.accumulate == "float32"
-        and p.dilation[0] == 1
-        and not sees_nothing(p)
-    )
+    return is_planar(p, types) and p.dilation[0] == 1 and not sees_nothing(p)
 
 
 def suits_rows(p: Conv) -> bool:

@@ -23,7 +23,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_phases import all_phases, is_phased, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 
 #: Channels of 16 bits in a row of 128 bytes of shared memory, where those of a factor's own lie
@@ -101,12 +101,10 @@ def laid(
     """The operands of a problem as they lie in that which is :func:`as_brought`, the filter with
     channels last, zero where its channels are filled up; ``image`` and ``filter`` are those of the
     problem."""
-    images, zero = Images(p.layout), te.const(0, "int8")
+    images = Images(p.layout)
 
     def filled(c: Any, read: Any) -> Any:
-        if made.channels == p.channels:
-            return read
-        return te.if_then_else(c < p.channels, read, zero.astype(read.dtype))
+        return or_zero([c < p.channels] if made.channels > p.channels else [], read)
 
     def element(m: Any, r: Any, s: Any, c: Any) -> Any:
         return filled(c, filter[p.filter_place(m, c, (r, s))])
@@ -405,7 +403,7 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
             inside.append(m < p.out_channels)
         if _fills(p):  # of which there are fewer
             inside = [at < own] if p.pass_ == "forward" else [m < p.out_channels]
-        return te.if_then_else(te.all(*inside), read, te.const(0, read.dtype)) if inside else read
+        return or_zero(inside, read)
 
     return Boxed(made, image, _filter(p, made, joined, joint, copies), tuple(copies))
 
@@ -418,8 +416,7 @@ class _FewerFilters:
     count: int
 
     def __getitem__(self, place: tuple[Any, ...]) -> Any:
-        read = self.filter[place]
-        return te.if_then_else(place[0] < self.count, read, te.const(0, read.dtype))
+        return or_zero([place[0] < self.count], self.filter[place])
 
 
 def _whole_lines(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tensor:
@@ -429,7 +426,7 @@ def _whole_lines(p: Convolution, made: Convolution, image: Any, batch: Any) -> T
         extents = list(p.out_image[len(p.image) - p.rank :])
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
-        return te.if_then_else(c < read, image[images.order(n, c, at)], te.const(0, p.dtype))
+        return or_zero([c < read], image[images.order(n, c, at)])
 
     return images.compute(batch, -(-read // ROW) * ROW, extents, element, "Filled")
 
@@ -442,7 +439,7 @@ def _in_halves(made: Convolution, b: Boxed, batch: Any) -> Boxed:
 
     def halved(c: Any, read: Callable[[Any], Any], second: bool) -> Any:
         k = c // (2 * step) * step + c % step
-        value = te.if_then_else(k < own, read(k), te.const(0, "float32"))
+        value = or_zero([k < own], read(k))
         large = te.round_tf32(value)
         small = te.round_tf32(value - large)
         first, last = (large, small) if second else (small, large)
@@ -479,7 +476,7 @@ def _columns(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tenso
             y = at[0] * fold.step + j // row - before
             inside, above = [*inside, y >= 0, y < p.image[0]], [y]
         read = image[images.order(n, j % p.channels, [*above, x])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     return images.compute(batch, made.channels, made.image_extents, element, "Columns")
 
@@ -489,7 +486,6 @@ def _filter(
 ) -> Tensor:
     """The copy of a filter as ``made`` reads it, channels of what is summed last, of groups of
     which some are ``joined``; appended to ``copies``."""
-    zero = te.const(0, p.filter_dtype)
     element: Tap = joint
     name, own, filters = "Joined", p.channels // p.groups * joined, p.multiplier * joined
     if is_phased(p):
@@ -514,7 +510,7 @@ def _filter(
                 y = above[0] * fold.rows + j // row_of
                 x, above = s * fold.columns + j % row_of // p.channels, [y]
                 inside = [j < fold.rows * row_of, y < p.kernel[0], x < p.kernel[1]]
-            return te.if_then_else(te.all(*inside), joint(m, *above, x, j % p.channels), zero)
+            return or_zero(inside, joint(m, *above, x, j % p.channels))
 
         element, name = folded, "Folded"
     row = [0] * (len(p.image) - p.rank)  # of images without height
@@ -535,7 +531,7 @@ def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> 
             row = row // found.taps
         at, inside = tap_of_phase(p, phase, [row, *taps])
         read = joint(c // own * filters + m, *at, c % own)
-        return te.if_then_else(te.all(m < filters, *inside), read, te.const(0, p.dtype))
+        return or_zero([m < filters, *inside], read)
 
     *outer, last = (c.taps for c in cut)
     shape = (math.prod(len(c.phases) for c in cut), math.prod(outer), last, p.channels, filled)

@@ -11,7 +11,7 @@ from tilewright.topi.nn.box_copies import half_step, is_in_halves, of_a_group, s
 from tilewright.topi.nn.box_factors import Taps, Windows, of_eights, up, window_of  # fmt: skip
 from tilewright.topi.nn.box_sums import BoxSums
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 
 
@@ -45,7 +45,7 @@ def image_sums(
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
         found = place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])
         read = filter[(*own, *found)]
-        return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
+        return or_zero([f < wide, c < deep], read)
 
     right = Taps(
         tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, number=number,

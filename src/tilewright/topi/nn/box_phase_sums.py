@@ -25,9 +25,9 @@ from tilewright.topi.nn.box_image_sums import (
     spatial_axes,
     summed_channels,
 )
-from tilewright.topi.nn.box_phases import Phases, all_phases, parted, tap_of_phase
+from tilewright.topi.nn.box_phases import Phases, all_phases, most_taps, parted, tap_of_phase
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 
 
@@ -62,10 +62,10 @@ def declare_phases(
             for k, n in zip(rows, taps, strict=False):
                 row = row * n + k
             there = te.all(phase < number, f < wide)
-            return te.if_then_else(there, filter[(phase, row, last, f, c)], te.const(0, p.dtype))
+            return or_zero([there], filter[(phase, row, last, f, c)])
         kept, inside = tap_of_phase(p, phase, at)
         read = filter[p.filter_place(c, f, kept[len(kept) - p.rank :])]
-        return te.if_then_else(te.all(f < wide, c < deep, *inside), read, te.const(0, p.dtype))
+        return or_zero([f < wide, c < deep, *inside], read)
 
     right = Taps(tap, wide, filled, taps, p.dtype, turned=turned, whole=whole, number=number)
     axes, place = _taps_of_phases(cut, whole)
@@ -97,7 +97,7 @@ def declare_phases(
                 n = n * extent + i
             place = [n, *[0] * len(rows)]
         read = phased[(*place, phase, c)]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
+        return or_zero(inside, read)
 
     output = Images(p.layout).compute(
         batch, wide, p.image_extents, gathered, "ConvDgrad"
@@ -121,7 +121,7 @@ def _taps_of_phases(
     if whole:
         axes = spatial_axes([c.taps for c in cut])
         return axes, lambda phase: (axes, None)
-    most = math.prod(max(n for _, n in c.seen) for c in cut)
+    most = most_taps(cut)
     t = te.reduce_axis((0, most), "rt")
 
     def place(phase: Any) -> tuple[list[Any], Any]:

@@ -48,6 +48,10 @@ class Convolution(Problem):
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED | FLOAT8_SUMS
     #: Whether filters of depthwise convolutions lie as (channels, multiplier, ...) in every layout.
     OWN_FILTERS: ClassVar[bool] = False
+    FORMS: ClassVar[tuple[str, ...]] = (
+        "declare", "nn.flat_windows", "nn.group_windows", "nn.group_words", "nn.box_windows",
+        "nn.packed_windows", "nn.byte_dots", "nn.matrix_tiles", "nn.winograd",
+    )  # fmt: skip
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "data", "wgrad": "filter"}
 
     batch: int
@@ -253,31 +257,6 @@ class Convolution(Problem):
         from tilewright.topi.operators.conv_dense import declare_dense
 
         return declare_dense(self, given)
-
-    def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
-        :data:`~tilewright.topi.nn.box_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.flat_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.group_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.group_words.FORMS`, of
-        :data:`~tilewright.topi.nn.packed_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.byte_dots.FORMS`, of
-        :data:`~tilewright.topi.nn.matrix_tiles.FORMS`, or of
-        :data:`~tilewright.topi.nn.winograd.FORMS`."""
-        from tilewright.topi.declare import FORMS as DEPTHWISE
-        from tilewright.topi.nn.box_windows import FORMS as BOXES
-        from tilewright.topi.nn.byte_dots import FORMS as DOTS
-        from tilewright.topi.nn.flat_windows import FORMS
-        from tilewright.topi.nn.group_windows import FORMS as GROUPS
-        from tilewright.topi.nn.group_words import FORMS as WORDS
-        from tilewright.topi.nn.matrix_tiles import FORMS as TILES
-        from tilewright.topi.nn.packed_windows import FORMS as PACKED
-        from tilewright.topi.nn.winograd import FORMS as WINOGRAD
-
-        every = (DEPTHWISE, FORMS, GROUPS, WORDS, BOXES, PACKED, DOTS, TILES, WINOGRAD)
-        known: dict[str, Any] = {name: made for forms in every for name, made in forms.items()}
-        declared: Declared = known[form](self, given)
-        return declared
 
     @cached_property
     def channels_last(self) -> bool | None:
