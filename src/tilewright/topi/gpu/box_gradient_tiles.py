@@ -15,11 +15,12 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_cluster_tiles import SIZES, SLOTS, exchange
 from tilewright.topi.gpu.box_lines import crossing
-from tilewright.topi.gpu.box_products import BARRIERS, best_of, clusters
+from tilewright.topi.gpu.box_products import best_of
 from tilewright.topi.gpu.box_shapes import GROUPS
 from tilewright.topi.gpu.box_sizes import STAGES, convolution_of, suited
 from tilewright.topi.gpu.box_times import SUMS_OF_PIXELS, resident_blocks, time_of
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.gpu.plain_boxes import BARRIERS, clusters
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
 from tilewright.topi.nn.box_factors import reach

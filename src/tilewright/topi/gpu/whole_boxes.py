@@ -14,7 +14,7 @@ from itertools import product
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
-from tilewright.topi.gpu.box_products import BARRIERS, best_of, is_sooner
+from tilewright.topi.gpu.box_products import best_of, is_sooner
 from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
 from tilewright.topi.gpu.box_sizes import (
     Sizes,
@@ -26,6 +26,7 @@ from tilewright.topi.gpu.box_sizes import (
 )
 from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, resident_blocks
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
+from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.conv import Conv
