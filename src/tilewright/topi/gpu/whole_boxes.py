@@ -85,7 +85,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     it if all are at work at once."""
     p = suited(problem)
     assert p is not None
-    of, found = Sizes.of(p, problem.result_dtype), {}
+    of, found = Sizes.of(p, problem.result_dtype, whole=True), {}
     if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[-1] > 1):
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
