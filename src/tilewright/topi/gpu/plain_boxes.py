@@ -234,9 +234,10 @@ def at_once(
         for boxes_to, filters_to in shape.shared:
             cluster = boxes_to * filters_to
             seen = g.longer * shape.rows * g.slices
+            brought = g.own * (seen / boxes_to + channels / filters_to) * of.depth
             cost = g.before + time(
                 g.own * _uneven(of, resident), tiles * of.phases, size=shape.stored,
-                cluster=cluster, brought=g.own * (seen / boxes_to + channels / filters_to) * of.depth,
+                cluster=cluster, brought=brought,
             )  # fmt: skip
             if max(slow) > 1:
                 sectors = seen * slow[0] + channels * slow[1]
