@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import product
+from typing import TypeVar
 
 from tilewright.target.devices import STATIC_SHARED
-from tilewright.topi.gpu.diversify import diversify
 from tilewright.topi.gpu.machine import MACHINE, MEMORY, is_planar, occupancy
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.row_band_cuts import DEPTH, ROWS, SHARES, RowBands, RowBandTile
@@ -94,3 +94,26 @@ def _held(cut: RowBands, stages: int) -> int:
     else:  # two blocks of x and one of dy, and as many more as fit: of halves, all
         loads = max(2 * x + dy - _FEW, loaded if of_x == 1 else 0)
     return 8 * math.ceil(float(4 * p.kernel_w * sh + _OTHERS + loads) / 8)
+
+
+T = TypeVar("T")
+
+
+def diversify(
+    tiles: Iterable[tuple[float, T]], variant: Callable[[T], Hashable], count: int
+) -> tuple[T, ...]:
+    """At most ``count`` of ``tiles``, which come with a guess at their times, each once: first the
+    best of each ``variant``, up to half of them, as a guess may be wrong of a whole variant, then
+    the others.
+
+    >>> diversify([(2.0, "ab"), (1.0, "aa"), (3.0, "ba"), (1.5, "ac")], lambda t: t[0], 4)
+    ('aa', 'ba', 'ac', 'ab')
+    """
+    first: list[T] = []
+    others: list[T] = []
+    variants: set[Hashable] = set()
+    for _, tile in sorted(tiles, key=lambda pair: pair[0]):
+        (others if variant(tile) in variants else first).append(tile)
+        variants.add(variant(tile))
+    half = count // 2
+    return tuple(dict.fromkeys(first[:half] + others + first[half:]))[:count]
