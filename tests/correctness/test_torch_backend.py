@@ -129,6 +129,8 @@ def test_each_batch_is_computed_by_kernels():
     regions = [r for t in found for r in t.regions]
     # One for a batch, one for all others: those are symbols, and kernels are for numbers.
     assert [len(r.executors) for r in regions] == [1, 3]
+    # On a GPU those of the others are kernels for any batch, from the first call on.
+    assert [len(r._batches.names) for r in regions] == [0, 1]
     assert not any(r.reason for r in regions)
     assert not any(t.left for t in found)
 

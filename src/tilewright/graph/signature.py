@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 from tilewright.graph.errors import ModelError
-from tilewright.graph.value import text_of
+from tilewright.graph.graph import Graph
+from tilewright.graph.value import Value, text_of
 from tilewright.ir.dtype import dtype as to_dtype
 from tilewright.ir.errors import ArgumentError
 from tilewright.runtime.array import view
@@ -39,6 +40,23 @@ class Parameter:
         if self.shape is None:
             return f"{self.name}: {self.dtype}"
         return f"{self.name}: {self.dtype}[{'x'.join(map(str, self.shape))}]"
+
+
+class Source(Protocol):
+    """Where a model comes from: what it is called with, and its graph for shapes that are known."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def inputs(self) -> Sequence[Parameter]: ...
+
+    @property
+    def outputs(self) -> Sequence[str]: ...
+
+    def graph(self, inputs: Iterable[Value]) -> Graph:
+        """The graph of these inputs, in order; constants stand for those whose data is needed.
+        Raises :class:`NeedsData` where the data of another one is."""
 
 
 #: An argument: an array of the host, or a view of a GPU's memory.

@@ -11,7 +11,7 @@ import importlib
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -20,6 +20,7 @@ from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.arguments import one_of, whole
+from tilewright.topi.batch import Batch
 from tilewright.topi.epilogue import STEPS, ChainTypes, chain_types, parse_epilogue
 from tilewright.topi.once import once
 from tilewright.topi.written import Written, joined
@@ -226,6 +227,21 @@ class Problem(Written):
         has more those of an epilogue too; ``values`` are other fields by name. Raises
         :class:`ProblemError` where there is none."""
         raise NotImplementedError
+
+    def batch_of(self, images: int, among: Collection[str]) -> Batch | None:
+        """What of a problem on some ``images`` a call may decide, where no inputs but those
+        ``among`` these depend on how many there are; None where nothing is known of it."""
+        return None
+
+    def at(self, batch: Batch, count: int) -> Problem:
+        """The same problem where a batch of :meth:`batch_of` has another count. Raises
+        :class:`ProblemError` where there is none."""
+        raise ProblemError(f"{self.operator} has no batch")
+
+    def most_of(self, batch: Batch) -> int:
+        """The largest count of a batch for which all offsets are below 2^31."""
+        sizes = [math.prod(t.shape) for t in (*self.inputs().values(), self.result)]
+        return min(self.most_batch, (2**31 - 1) * batch.count // max(1, *sizes))
 
     def declare(self, given: Any = None) -> Declared:
         """The tensor expression, which knows no tile; ``given`` may say that the batch is symbolic,

@@ -164,7 +164,7 @@ def _launch(text: str, device: torch.device, policy: str) -> kernels.Launch | No
     """None where PyTorch's own kernel was measured to be the fastest."""
     p, target = _problem(text), target_of(device)
     try:
-        found = build_chosen(p, target, policy, False)
+        found = build_chosen(p, target, policy)
     except NotOurs:
         return None
     if found is None:

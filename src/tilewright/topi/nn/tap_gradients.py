@@ -18,13 +18,14 @@ from typing import Any
 from tilewright import te
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.te import Tensor
-from tilewright.topi.declare import IMAGES, finished, placeholders
+from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.nn.box_copies import ROW, by_pixels, is_in_halves, joined_by, widths
 from tilewright.topi.nn.box_factors import WHOLE, up
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.box_views import as_pixels
 from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import IMAGES
 
 #: Filters and channels that an instruction multiplies at least.
 FILTERS, CHANNELS = 16, 16

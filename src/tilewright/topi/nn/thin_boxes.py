@@ -82,8 +82,7 @@ def _sums(p: Conv, rows: Any, filter: Any, batch: Any) -> BoxSums:
     def window(n: Any, y: Any, x: Any, t: Any, j: Any) -> Any:
         return left[n, y, x * apart + j]
 
-    batches, rows, _ = (int(e) for e in left.shape)
-    seen = te.compute((batches, rows, sizes[-1], 1, deep), window, name="Windows")
+    seen = te.compute((*left.shape[:2], sizes[-1], 1, deep), window, name="Windows")
 
     def tap(f: Any, j: Any, at: Sequence[Any]) -> Any:
         t, c = j // each, j % each

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilewright.ir.errors import ProblemError
+from tilewright.topi.batch import Batch
 from tilewright.topi.operators.conv_shapes import (
     BLOCKED,
     Dimension,
@@ -28,6 +29,8 @@ OPERANDS = {
     "dgrad": ("grad", "filter"),
     "wgrad": ("data", "grad"),
 }
+#: The inputs that are batches of images.
+IMAGES = ("data", "grad", "residual")
 #: Of the dimensions of an image, by their letter: what they are called, and both of their ends.
 _WORDS = {
     "D": ("depth", "front and back"),
@@ -263,6 +266,14 @@ class Convolution(Problem):
         """Whether channels lie next to one another; None where they do in blocks, or those of the
         result lie otherwise."""
         return None if self.block or self.is_relaid else self.layout.endswith("C")
+
+    def batch_of(self, images: int, among: Collection[str]) -> Batch | None:
+        shapes = self.shapes()
+        names = [n for n in shapes if n in IMAGES]
+        return Batch.of(shapes, names, images) if set(names) <= set(among) else None
+
+    def at(self, batch: Batch, count: int) -> Self:
+        return self.replace(batch=count)
 
     @property
     def most_batch(self) -> int:
