@@ -70,6 +70,14 @@ def test_a_model_is_loaded_from_a_file_and_called_by_name_or_in_order(tmp_path):
 
 
 @pytest.mark.needs_onnxruntime
+def test_a_model_in_memory_is_loaded_as_its_file_is():
+    import onnx
+
+    data = onnx_model([node("Add", "x x")], {"x": [3]})
+    x = np.ones(3, "float32")
+    assert (tilewright.load(onnx.load_from_string(data))(x) == 2).all()
+
+
 def test_dimensions_that_are_open_are_compiled_for_when_they_are_met(image):
     data = resnet().model(batch="N")
     model = tilewright.load(data)

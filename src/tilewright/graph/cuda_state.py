@@ -92,7 +92,7 @@ class CudaState(State):
     def _number(self) -> None:
         pointers = [0 if b is None else view(b).pointer for b in self.buffers]
         self._launches = [
-            (step.kernel.program.launch_raw, tuple(pointers[k] for k in step.arguments))  # type: ignore[attr-defined]
+            (step.kernel.program.launch_raw, step.addresses(pointers))  # type: ignore[attr-defined]
             for step in self.executor.steps
         ]
 

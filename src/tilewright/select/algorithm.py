@@ -125,8 +125,10 @@ class Scheduled:
         given = batch if strides is None else Given(batch, strides)
         found = self.template.declare(problem, config, given)
         constants = [found.inputs[name] for name in problem.constants]
+        tensors = {**found.inputs, "result": found.output}
+        lies = {tensors[name]: apart for name, apart in problem.strides_of().items()}
         scheduled = self.template.schedule(found, config)
-        return build(scheduled, found.args, target, constants=constants)
+        return build(scheduled, found.args, target, constants=constants, strides=lies)
 
     def build(self, problem: Problem, config: Any, target: Target) -> BuiltKernel:
         return BuiltKernel(self.kernel(problem, config, target))

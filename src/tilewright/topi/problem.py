@@ -110,6 +110,9 @@ class Problem(Written):
     constants : names of inputs that are the same in every call, as the weights of a network: what
         is computed of them alone is done ahead (:meth:`~tilewright.Kernel.prepare`), and costs a
         call nothing.
+    strides : how inputs, and "result", lie that are no dense tensors but views of larger ones, each
+        by its name and how far neighbours along its dimensions are apart, in elements:
+        "result_6400x640x128x1".
 
     Raises :class:`ProblemError` where there is no such problem.
     """
@@ -162,6 +165,22 @@ class Problem(Written):
             for name in self.constants:
                 one_of("constant", name, tuple(self.inputs()))
             self.put("constants", tuple(x for x in self.inputs() if x in self.constants))
+        if self.strides:
+            self._check_strides()
+
+    def _check_strides(self) -> None:
+        """That strides are of tensors that there are, each once, one for each of its dimensions."""
+        given = self.strides_of()
+        known = {**self.inputs(), "result": self.result}
+        for name, strides in given.items():
+            one_of("tensor with strides", name, tuple(known))
+            if len(strides) != len(known[name].shape) or min(strides, default=0) < 0:
+                raise ProblemError(
+                    f"strides of {name}: {len(known[name].shape)} numbers, none below 0, got "
+                    f"{joined(strides)}"
+                )
+        found = (f"{name}_{joined(given[name])}" for name in known if name in given)
+        self.put("strides", tuple(found))
 
     def _check_quantized(self) -> None:
         """That a result of integers is quantised, whose type is said only where it is another."""

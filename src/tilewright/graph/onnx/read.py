@@ -12,6 +12,7 @@ from tilewright.graph.errors import ModelError, in_memory
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx.convert import constant_of, convert, unsupported
 from tilewright.graph.onnx.external import load_external
+from tilewright.graph.onnx.microsoft import expanded
 from tilewright.graph.onnx.narrow import NARROW
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.signature import Parameter
@@ -37,7 +38,7 @@ class OnnxModel:
         with in_memory("the model" if isinstance(source, bytes) else str(source)):
             proto, folder = _read(source)
             load_external(proto, folder)
-            proto = _inlined(proto)
+            proto = _inlined(expanded(proto))
         self.graph_proto = proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
         if self.opset > (newest := _onnx().defs.onnx_opset_version()):

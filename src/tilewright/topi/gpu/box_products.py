@@ -53,7 +53,7 @@ from tilewright.topi.gpu.produced_boxes import (
 )
 from tilewright.topi.nn.box_copies import copies_filter, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import BESIDE
-from tilewright.topi.nn.box_phases import all_phases, is_phased
+from tilewright.topi.nn.box_phases import all_phases, is_phased, most_taps
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.gemm import Gemm
@@ -132,7 +132,7 @@ def window_split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]
 def suits_window_splits(problem: Problem) -> bool:
     """Whether such tiles, in parts, are predicted to be faster."""
     p = suited(problem)
-    if p is None or not has_windows(problem) or is_phased(p):
+    if p is None or not has_windows(problem):
         return False
     return is_sooner(_product_tiles(problem, split=True, windows=True), problem)
 
@@ -140,7 +140,7 @@ def suits_window_splits(problem: Problem) -> bool:
 def suits_splits(problem: Problem) -> bool:
     """Whether a pass with few results is predicted to be faster in parts."""
     p = suited(problem)
-    if p is None or p.pass_ == "wgrad" or is_phased(p):
+    if p is None or p.pass_ == "wgrad":
         return False
     return is_sooner(_product_tiles(problem, split=True), problem)
 
@@ -252,6 +252,7 @@ def _priced(
             x for x in turned_shapes(p, of.extents, split) if whole or of_a_group(p)[1] % x[1] == 0
         ]
     own, rates, in_pairs, slow = of.mean * of.parts, rates_of(p), of.written, slower(p)
+    most = steps if of.phases == 1 else most_taps(all_phases(p)) * of.parts
     if several is None and slices == beside == 1 and last and not split:
         made = produced(
             problem, p, of, own, list(chain(*boxes.values())), every,
@@ -277,7 +278,7 @@ def _priced(
         large = tiles > MACHINE.sms or rows * channels > ROWS * CHANNELS[0]
         if (box, channels) in better and large and not (turned or late):
             continue
-        into = _parts(steps, tiles) if split else []
+        into = _parts(most, tiles * of.phases * own / most, own < most) if split else []
         if split and not into:
             continue
         sides = (channels, rows) if turned else (rows, channels)
@@ -296,7 +297,7 @@ def _priced(
         for stages in STAGES:
             memory = stages * a_step + BARRIERS + staged
             resident = resident_blocks(problem, *sides, memory)
-            if not resident or (turned and stages < _AHEAD):
+            if not resident or ((turned or (split and of.phases > 1)) and stages < _AHEAD):
                 continue
             uneven = (_UNEVEN if resident == 1 else _UNEVEN_BESIDE) if of.phases > 1 else 1
             time = functools.partial(
@@ -305,9 +306,9 @@ def _priced(
                 turned=turned, rates=rates,
             )  # fmt: skip
             for splits in into:
-                each = steps // splits
-                cost = time(each, tiles * splits, size=written, brought=each * a_step)
-                moved = 4 * (splits + 1) * math.prod(of.extents) * wide
+                each, blocks_of_all = own / splits, tiles * of.phases * splits
+                cost = time(each * uneven, blocks_of_all, size=written, brought=each * a_step)
+                moved = 4 * (splits + 1) * math.prod(of.extents) * of.phases * wide
                 cost += before + _ADDING + _PART * splits + moved / (_SUMMED * CACHE)
                 found[BoxProductTile.of(box, channels, stages, splits, 1, int(turned))] = cost
             for boxes_to, filters_to in [] if split else shared:
@@ -375,8 +376,9 @@ def _brought(problem: Problem, rows: int, channels: int) -> int:
     return 0 if read else brought
 
 
-def _parts(steps: int, blocks: int) -> list[int]:
+def _parts(steps: int, blocks: float, uneven: bool) -> list[int]:
     """In how many parts steps may be summed, so that most SMs have a block and few have many; none
-    where tiles are enough for half of them."""
-    most = 2 * MACHINE.sms // blocks if 2 * blocks <= MACHINE.sms else 0
+    where blocks are enough for half of them, or for all where some have more steps than others."""
+    enough = MACHINE.sms if uneven else MACHINE.sms / 2
+    most = int(2 * MACHINE.sms / blocks) if blocks <= enough else 0
     return [n for n in range(2, min(steps, most) + 1) if steps % n == 0][-3:]

@@ -57,6 +57,8 @@ _OTHERS = 100
 _SINGLE = 4
 #: Columns of results from which on each warp may store what it has, of its own.
 _NARROW = 4
+#: Channels that fill a sector of memory: rows that are shorter took three times as long.
+_SECTOR = 16
 #: Channels of a tile of images of few.
 _MOST = 128
 #: Registers of taps that a compiler keeps at most.
@@ -193,7 +195,7 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
                 continue
             if math.prod(box) < 16 * parts or pixels % 16:
                 continue
-            if producer and of.extents[-1] < _NARROW:
+            if producer and (of.extents[-1] < _NARROW or own < min(channels, _SECTOR)):
                 continue
             own_images, _, across = tile.of_groups
             if across < 8 or own_images * across < 16:

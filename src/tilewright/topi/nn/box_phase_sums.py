@@ -25,7 +25,7 @@ from tilewright.topi.nn.box_image_sums import (
     spatial_axes,
     summed_channels,
 )
-from tilewright.topi.nn.box_phases import Phases, all_phases, parted, tap_of_phase
+from tilewright.topi.nn.box_phases import Phases, all_phases, most_taps, parted, tap_of_phase
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
@@ -121,7 +121,7 @@ def _taps_of_phases(
     if whole:
         axes = spatial_axes([c.taps for c in cut])
         return axes, lambda phase: (axes, None)
-    most = math.prod(max(n for _, n in c.seen) for c in cut)
+    most = most_taps(cut)
     t = te.reduce_axis((0, most), "rt")
 
     def place(phase: Any) -> tuple[list[Any], Any]:

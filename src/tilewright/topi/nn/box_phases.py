@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -57,6 +58,11 @@ class Phases:
 def all_phases(p: Convolution) -> list[Phases]:
     """Those along each dimension."""
     return [phases(p, d) for d in range(len(p.image))]
+
+
+def most_taps(cut: Sequence[Phases]) -> int:
+    """How many taps the phase has that has most."""
+    return math.prod(max(n for _, n in c.seen) for c in cut)
 
 
 def phases(p: Convolution, d: int) -> Phases:

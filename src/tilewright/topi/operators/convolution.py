@@ -94,7 +94,10 @@ class Convolution(Problem):
         (1, 4, 9, 9)
         """
         if len(shapes) < 2 or min(map(len, shapes[:2])) < 3:
-            raise ProblemError("a convolution is of an image and a filter")
+            raise ProblemError(
+                f"a convolution is of an image and a filter of three dimensions or more, not of "
+                f"{', '.join(map(str, map(tuple, shapes))) or 'nothing'}"
+            )
         image, filter, groups = *shapes[:2], values.pop("groups", 1)
         transposed = values.get("pass_") == "dgrad"
         last = str(values.get("layout", "")).endswith("C")
