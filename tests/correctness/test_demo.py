@@ -14,7 +14,7 @@ from tilewright.cli._demo.space import Candidate, candidates
 from tilewright.cli._measure.machine import find
 from tilewright.cli._measure.peers import Peers
 from tilewright.cli.main import main
-from tilewright.ir.errors import TargetError
+from tilewright.ir.errors import ProblemError, TargetError
 from tilewright.topi.cpu.depthwise_lines import LineTile
 from tilewright.topi.templates import TEMPLATES
 
@@ -276,6 +276,19 @@ def test_a_library_that_fails_on_a_layer_is_left_out_of_it(monkeypatch):
     problem = TINY[0].problem
     assert peers.batches(problem, {}) == {}
     assert peers.hints == [f"PyTorch fails on {problem}: no such convolution"]
+
+
+def test_what_a_library_does_not_have_is_said_once(monkeypatch):
+    peers = Peers(find("sim", 1))
+    peers.names = ["ONNX Runtime"]
+
+    def fail(*_):
+        raise ProblemError("there is no ONNX model for mlp")
+
+    monkeypatch.setattr(peers, "_onnxruntime", fail)
+    for layer in (*TINY, *TINY):
+        assert peers.batches(layer.problem, {}) == {}
+    assert peers.hints == ["ONNX Runtime is left out: there is no ONNX model for mlp"]
 
 
 def test_without_a_terminal_a_line_a_layer_is_printed(tmp_path, alone, capsys):

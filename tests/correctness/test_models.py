@@ -138,6 +138,12 @@ def test_outputs_may_be_inputs_constants_and_one_another():
     assert not np.shares_memory(first["a"], x)
 
 
+def test_an_input_may_be_read_by_nobody():
+    model = onnx_model([node("Relu", "x")], {"unread": [2, 3], "x": [4]}, ("y",))
+    given = {"unread": np.zeros((2, 3), "float32"), "x": np.float32([-1, 0, 2, 3])}
+    assert (tilewright.load(model).run(given)["y"] == [0, 0, 2, 3]).all()
+
+
 def test_weights_may_be_nodes_and_lie_in_files_beside_the_model(tmp_path):
     import onnx
     from onnx import numpy_helper

@@ -87,6 +87,11 @@ def test_what_onnx_computes_otherwise_is_refused_by_its_name(name, attributes):
         tilewright.load(one_node(kind, operands, shapes, attributes))
 
 
+def test_what_an_optimizer_fused_is_refused_with_the_remedy():
+    with pytest.raises(ModelError, match="FusedConv; .* give the model as it was before"):
+        tilewright.load(one_node("FusedConv", ("a", "b"), {"a": (1, 2, 3, 3)}, {}))
+
+
 def test_a_function_of_the_model_comes_first():
     from onnx import helper
 

@@ -289,6 +289,18 @@ def test_the_display_says_why_a_search_ended_early():
     assert f"of {size} asked for: nothing better in 2 trials" in text
 
 
+def test_the_display_says_why_a_candidate_failed():
+    from rich.console import Console
+
+    out, task = io.StringIO(), create("tests/scaled", (64,), "llvm")
+    tuner = autotvm.tuner.GridSearchTuner(task)
+    tuner.last_reason = "vectorize: the axis is bound (stage 'B')\nand more"
+    costs = Table([1e-6] * len(task.config_space), DEVICE)
+    tuner.tune(2, costs, callbacks=[Display(console=Console(file=out, width=200))])
+    last = out.getvalue().splitlines()[-1]
+    assert last == "the last that failed: vectorize: the axis is bound (stage 'B')"
+
+
 def test_the_display_says_how_many_trials_are_new(tmp_path):
     with autotvm.Records(tmp_path / "records.sqlite") as records:
         text, _ = shown(1, 3, 3, records=records)

@@ -18,7 +18,7 @@ from tilewright.graph.pipeline import optimized
 from tilewright.graph.views import dense, reshaped, views
 from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Conv3d
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import candidates
 
@@ -242,6 +242,34 @@ def _with_gaps(x: np.ndarray[Any, Any], strides: tuple[int, ...] | None) -> np.n
     made = np.ndarray(x.shape, x.dtype, whole, 0, [x.itemsize * s for s in strides])
     made[...] = x
     return made
+
+
+STEM = {"operator": "conv2d", "batch": 2, "groups": 1, "layout": "NHWC", "epilogue": ("bias",)}
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -arch=baseline"])
+@pytest.mark.parametrize("p", [
+    Conv(**STEM, channels=3, height=13, width=17, multiplier=20, kernel_h=3, kernel_w=5,
+         padding=(1, 0, 2, 1), stride=(2, 1), dilation=(1, 2)),
+    Conv(**STEM, channels=4, height=11, width=9, multiplier=33, kernel_h=7, kernel_w=7,
+         padding=(3, 3, 3, 3), stride=2),
+    Conv(**{**STEM, "operator": "conv1d", "layout": "NWC"}, channels=3, width=37, multiplier=24,
+         kernel_w=5, padding=(2, 2), stride=2),
+    Conv3d.parse("2x3x6x7x9", "20x3x3x3x3", 1, padding=1, stride=(1, 2, 1), layout="NDHWC"),
+], ids=str)  # fmt: skip
+def test_images_in_planes_are_read_with_channels_last_as_they_lie(p, target):
+    random, machine = np.random.default_rng(2), Target.parse(target)
+    dense_image, *others = (
+        random.standard_normal(t.shape).astype("float32") for t in p.inputs().values()
+    )
+    image = np.moveaxis(np.ascontiguousarray(np.moveaxis(dense_image, -1, 1)), 1, -1)
+    numbers = "x".join(str(s // 4) for s in image.strides)
+    template, config = next(candidates(p, machine))
+    found = []
+    for problem, given in ((p, dense_image), (p.replace(strides=(f"data_{numbers}",)), image)):
+        found.append(np.full(p.result.shape, np.nan, "float32"))
+        Scheduled(template).kernel(problem, config, machine)(given, *others, found[-1])
+    assert relative(found[1], found[0]) < 1e-6
 
 
 def test_strides_are_a_part_of_a_problem():

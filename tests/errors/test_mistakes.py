@@ -126,7 +126,7 @@ def test_a_name_that_is_misspelt_is_told_what_is_near():
 
 def test_the_arguments_of_a_program_are_a_list():
     s, (a, _) = twice()
-    with pytest.raises(TargetError, match="a list of the schedule's arguments"):
+    with pytest.raises(TargetError, match="the arguments of the schedule in a list"):
         tilewright.build(s, a, "llvm")
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from tests.support.models import node, onnx_model, write
@@ -98,6 +101,13 @@ def test_inputs_are_checked():
         model(X)
     with pytest.raises(ModelError, match='dictionary of them by name, {"x": ..., "z": ...}'):
         model.run(X)
+
+
+def test_a_model_is_copied_but_not_pickled():
+    model = tilewright.load(onnx_model([node("Add", "x x")], {"x": ["N", 3]}))
+    assert (copy.deepcopy({"a": model})["a"](X) == 2 * X).all()
+    with pytest.raises(ModelError, match="load it in each process"):
+        pickle.dumps(model)
 
 
 def test_what_is_no_model_is_refused(tmp_path):

@@ -135,10 +135,10 @@ def run(args: argparse.Namespace) -> int:
     )
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel, and not a model")
-    model = _quantized(model, args, console)
     inputs = arrays(args.input, model.inputs, args.seed)
     loaded = time.perf_counter() - begin
     console.print(f"load model: {loaded * 1e3:.1f} ms", markup=False)
+    model = _quantized(model, args, console)
     begin = time.perf_counter()
     executor = _compile(model, inputs, console)
     compiled = time.perf_counter() - begin
@@ -181,8 +181,11 @@ def _quantized(model: Model, args: argparse.Namespace, console: Console) -> Mode
     if not args.calibration:
         raise ArgumentError("--dtype int8 needs samples: --calibration X.npy, once for each")
     samples = [arrays([x], model.inputs, args.seed, "--calibration") for x in args.calibration]
-    known = calibrated(model, samples, args.budget, args.percentile)
-    console.print(str(known), markup=False)
+    begin = time.perf_counter()
+    with console.status("measuring the samples, and what may be in int8"):
+        known = calibrated(model, samples, args.budget, args.percentile)
+    console.print(str(known), markup=False, soft_wrap=True)
+    console.print(f"calibrate: {time.perf_counter() - begin:.1f} s", markup=False)
     return model.quantized(known)
 
 

@@ -78,6 +78,9 @@ _READ_OFTEN = 2048
 #: Channels of a result that an instruction computes at least.
 _EIGHT = 8
 
+#: How long a step of half a row takes, beside one of a row.
+_HALF = 5 / 8
+
 #: Of as many rows of channels, or more, their number may grow a little.
 _MANY = 32
 
@@ -235,7 +238,7 @@ def _fills(p: Convolution) -> bool:
         return False
     if read <= w.row or read % w.row == 0 or read % w.chunk:
         return False
-    if w.filled(read) % w.row and w.step(w.filled(read)) > w.deep:
+    if filled_up(p) % w.row:
         return False
     taps = math.prod(p.kernel) * p.channels * p.out_channels
     image = p.image if p.pass_ == "forward" else p.out_image
@@ -253,6 +256,20 @@ def is_turned(p: Convolution) -> bool:
     side."""
     plain = p.groups == 1 and p.channels % widths(p.dtype).chunk == 0 and p.channels >= ROW
     return p.pass_ == "dgrad" and plain and p.dtype != "float32"  # of which none is read turned
+
+
+def filled_up(p: Convolution, whole: bool = False) -> int:
+    """Channels of a tap in shared memory, of a problem that boxes can bring. Where each tap brings
+    them, of one group, beyond whose channels are zeros, they are no rows of 32 bytes, for several
+    of which tensor cores would wait: TMA brings rows of 64 in the same time, and of 128 in little
+    more. Those of ``whole`` boxes are brought once, and have to fit into memory."""
+    w, read = widths(p.dtype), of_a_group(p)[0]
+    filled = w.filled(read)
+    if whole or p.groups > 1 or p.block or w.step(filled) > w.deep or filled == w.deep:
+        return filled
+    rows, half = -(-read // w.row), 2 * w.deep
+    halves = -(-read // half)
+    return halves * half if _HALF * halves <= rows else rows * w.row
 
 
 def is_in_halves(p: Convolution) -> bool:
@@ -309,7 +326,7 @@ def in_boxes(p: Convolution) -> Convolution | None:
         found = in_boxes(p.replace(precision="tf32"))
         if found is None or found.pass_ == "wgrad":
             return None
-        halves = 2 * widths(p.dtype).filled(of_a_group(found)[0])
+        halves = 2 * filled_up(found)
         if found.pass_ == "dgrad":
             return found.replace(precision=p.precision, multiplier=halves)
         return found.replace(precision=p.precision, channels=halves * found.groups)
@@ -489,7 +506,7 @@ def _filter(
     element: Tap = joint
     name, own, filters = "Joined", p.channels // p.groups * joined, p.multiplier * joined
     if is_phased(p):
-        copies.append(_phased(p, joint, own, filters, widths(p.dtype).filled(of_a_group(made)[0])))
+        copies.append(_phased(p, joint, own, filters, filled_up(made)))
         return copies[-1]
     if p.pass_ == "dgrad":  # a channel of x is the result, and taps are turned
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.nn.box_copies import half_step, is_in_halves, of_a_group, sliced, widths
+from tilewright.topi.nn.box_copies import filled_up, half_step, is_in_halves, of_a_group, sliced
 from tilewright.topi.nn.box_factors import Taps, Windows, of_eights, up, window_of  # fmt: skip
 from tilewright.topi.nn.box_sums import BoxSums
 from tilewright.topi.nn.convolved import Convolved
@@ -24,7 +24,7 @@ def image_sums(
     turned = p.pass_ == "dgrad"
     deep, wide = of_a_group(p)[0], p.result_channels
     # Halves are filled up, each by itself.
-    filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
+    filled = deep if is_in_halves(p) else filled_up(p, whole)
     steps = (w.stride, w.dilation)
     window = window_of(p, image, batch, slid_over(p, image), w.image, (*steps, w.before))
     results = (batch, *w.result)

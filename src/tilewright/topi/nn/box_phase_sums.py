@@ -9,7 +9,14 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import Boxed, is_in_halves, is_turned, of_a_group, sliced, widths
+from tilewright.topi.nn.box_copies import (
+    Boxed,
+    filled_up,
+    is_in_halves,
+    is_turned,
+    of_a_group,
+    sliced,
+)
 from tilewright.topi.nn.box_factors import (
     Taps,
     Windows,
@@ -43,7 +50,7 @@ def declare_phases(
     batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
     turned, cut = is_turned(p), all_phases(p)
     number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
-    filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
+    filled = deep if is_in_halves(p) else filled_up(q, whole)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
 
     before = [-c.first for c in cut]

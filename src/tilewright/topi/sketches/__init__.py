@@ -66,6 +66,12 @@ from tilewright.topi.sketches.products import (
 )
 from tilewright.topi.sketches.rows import RowTile, schedule_rows
 from tilewright.topi.sketches.turned import TurnTile, schedule_turned
+from tilewright.topi.sketches.vector_rows import (
+    VectorRowTile,
+    schedule_vector_rows,
+    vector_row_tiles,
+)
+from tilewright.topi.sketches.vector_rows import suits as is_rows
 from tilewright.topi.sketches.winograd import WinogradTile, schedule_winograd
 from tilewright.topi.sketches.winograd import form as winograd_form
 from tilewright.topi.template import DEPTHWISE, Template
@@ -136,6 +142,8 @@ SKETCHES = (
              types=_ANY),
     Template("gpu.turned", TurnTile, schedule_turned, (), None, True, programs.turn_tiles,
              ("cuda", "sim"), shared=True, where=programs.suits_turned, operators=(), types=_ANY),
+    Template("cpu.rows", VectorRowTile, schedule_vector_rows, (), None, False, vector_row_tiles,
+             where=is_rows, operators=()),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
              operators=(), types=_ANY),
     Template("gpu.loops", Tiling, schedule_gpu, (), None, True, programs.loop_tiles,
