@@ -9,7 +9,6 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
-from tilewright.topi.gpu import part_tiles as parts
 from tilewright.topi.gpu import plane_gradient_tiles as plane_gradient
 from tilewright.topi.gpu import staged_tiles as staged
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
@@ -132,10 +131,10 @@ GPU = (
              plane_products.schedule_plane_products, plane_products.guesses,
              plane_products.suits_plane_products,
              declares=plane_products.declare_plane_products),
-    _guessed("gpu.toeplitz_tf32", WarpTile, schedule_banded, parts.image_guesses,
-             parts.suits_images),
-    _guessed("gpu.toeplitz_tf32_rows", RowTile, schedule_banded, parts.row_guesses,
-             parts.suits_rows),
+    _guessed("gpu.toeplitz_tf32", WarpTile, schedule_banded, banded.part_guesses,
+             banded.suits_part_images),
+    _guessed("gpu.toeplitz_tf32_rows", RowTile, schedule_banded, banded.part_row_guesses,
+             banded.suits_part_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES,
              operators=ANY_DEPTHWISE, where=_is_depthwise),
@@ -158,7 +157,7 @@ GPU = (
     _ranked("gpu.band_gradient", RowBandTile, schedule_row_bands, gradient_band_tiles,
           suits_bands, passes=_WGRAD),
     _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, schedule_banded,
-             parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
+             banded.part_gradient_guesses, banded.suits_part_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),

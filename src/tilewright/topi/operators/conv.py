@@ -98,7 +98,7 @@ class Conv(Convolution):
         self._check_blocks()
         put("stride", arguments.each("stride", self.stride, self.rank))
         put("dilation", arguments.each("dilation", self.dilation, self.rank))
-        put("padding", self._padding(self.padding))
+        put("padding", self.sides(self.padding))
         self._check_height()
         self.check_windows()
 
@@ -144,11 +144,6 @@ class Conv(Convolution):
     def result_layout(self) -> str:
         """How the result lies, and what the epilogue adds to each of its elements."""
         return self.out_layout or self.layout
-
-    def _padding(self, given: Any) -> tuple[int, ...]:
-        if not isinstance(given, str):
-            return arguments.padding(given, self.rank)
-        return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
 
     def _check_height(self) -> None:
         if self.rank == 1:

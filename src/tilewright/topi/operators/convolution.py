@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilewright.ir.errors import ProblemError
+from tilewright.topi import arguments
 from tilewright.topi.batch import Batch
 from tilewright.topi.operators.conv_shapes import (
     BLOCKED,
@@ -127,6 +128,12 @@ class Convolution(Problem):
     def rank(self) -> int:
         """The number of dimensions of an image."""
         return int(self.operator[-2])
+
+    def sides(self, padding: Any) -> tuple[int, ...]:
+        """Padding, given in numbers or by name, of all sides."""
+        if not isinstance(padding, str):
+            return arguments.padding(padding, self.rank)
+        return arguments.named_padding(padding, self.image, self.kernel, self.stride, self.dilation)
 
     def check_windows(self) -> None:
         """Raises :class:`ProblemError` for a window that the padded image has no place for, and for
