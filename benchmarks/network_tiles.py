@@ -33,6 +33,7 @@ from graph_networks import exported, network, of_bound, relative
 
 import tilewright
 from tilewright.graph.executor import Executor, _step
+from tilewright.graph.kernels import Built
 from tilewright.graph.pipeline import optimized
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
@@ -101,7 +102,7 @@ class Networks:
         made = copy.copy(self.base)
         made.steps = tuple(
             s if (k := kernels.get(s.node.problem.key)) is None
-            else _step(s.node, k, self.base.index, self.known)
+            else _step(s.node, Built(k), self.base.index, self.known)
             for s in self.base.steps
         )  # fmt: skip
         made.constants = self.known.arrays

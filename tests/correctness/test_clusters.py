@@ -19,6 +19,7 @@ from tilewright.codegen.cuda import generate
 from tilewright.codegen.mbarriers import slots
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LanguageError, ScheduleError
+from tilewright.ir.expr import Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import If, Instr, Queue, Stmt, Sync
@@ -158,6 +159,13 @@ def test_a_grid_is_whole_clusters(shared: Func) -> None:
     assert "are no clusters of 2: split an axis that they divide" in _wrong(
         replace(shared, launch=launch)
     )
+    n = Var.make("n")
+    for extent, whole in ((n * 2, True), (n, False), ((n + 1) // 2, False), (n * 2 + 1, False)):
+        launch = tuple(
+            replace(a, extent=extent) if a.tag == "blockIdx.x" else a for a in shared.launch
+        )
+        func = replace(shared, launch=launch, params=(*shared.params, n))
+        assert whole is not any("no clusters of 2" in str(x) for x in check(func))
     with pytest.raises(ScheduleError, match="4 blocks are no clusters of 8"):
         _lowered("gpu.box_products", _square(), replace(_PRODUCT, boxes_to=8))
 

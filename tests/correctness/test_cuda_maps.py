@@ -92,7 +92,9 @@ def quick(encoded, monkeypatch):
     monkeypatch.setattr(cuda_quick, "allocator", lambda *_: None)
     module = PROGRAMS["symbolic_batch"]().module
     place = cuda_driver.Device(0, "stand-in", 90, 0, 77, 77)
-    loaded = cuda_launch.Loaded(module, place, b"", ["k"], [0], maps=[[ROWS]], alignment=16)
+    loaded = cuda_launch.Loaded(
+        module, place, b"", ["k"], [0], maps=[[ROWS]], alignment=16, written=(1,)
+    )
     torch = SimpleNamespace(
         _C=SimpleNamespace(_cuda_getCurrentRawStream=lambda _: STREAM, _cuda_getDevice=int),
         uint8=None, device=lambda *_: None,
@@ -118,6 +120,12 @@ def test_what_has_no_map_is_left_to_the_long_way_which_says_why(quick):
     assert (notes, left) == ([], [(0x108, 0x200)])
     with pytest.raises(Exception, match="describing a tensor of extents"):
         loaded.launch((0x108, 0x200), (5,), STREAM, None)
+
+
+def test_what_has_nothing_to_write_needs_no_map(quick, encoded):
+    loaded, _, notes, _ = quick
+    loaded.launch((0, 0), (0,), STREAM, None)
+    assert (notes, encoded) == ([], [])
 
 
 def test_digits_of_an_index_are_dimensions_of_a_map():

@@ -10,7 +10,7 @@ from tests.support.schedules import call, everywhere, integers, on_cpu
 
 import tilewright
 from tilewright import te
-from tilewright.ir.errors import ArgumentError
+from tilewright.ir.errors import ArgumentError, ScheduleError
 
 SIZES = [1, 2, 7, 8, 9, 31, 64]
 
@@ -138,3 +138,22 @@ def test_a_variable_in_the_expression_is_an_argument(target: str) -> None:
     for value in (-3, 0, 5):
         kernel(x, value, found)
         np.testing.assert_array_equal(found, x * value)
+
+
+@on_cpu
+def test_a_layout_leaves_a_symbolic_index_as_it_is(target: str) -> None:
+    n = te.var("n")
+    a = te.placeholder((n, 8), name="A")
+    b = te.compute((n, 8), lambda i, c: a[i, c] + 1.0, name="B")
+    d = te.compute((n, 8), lambda i, c: b[i, 7 - c] * 2.0, name="D")
+    s = te.create_schedule(d.op)
+    s[b].transform_layout(lambda i, c: [c // 4, i, c % 4])
+    kernel = tilewright.build(s, [a, d], target)
+    for size in SIZES:
+        x = integers(size, 8, seed=size)
+        (found,) = call(kernel, [a, d], [x])
+        np.testing.assert_array_equal(found, (x[:, ::-1] + 1) * 2)
+    for mapping in (lambda i, c: [i // 4, i % 4, c], lambda i, c: [i * 8 + c], lambda i, c: [c]):
+        s = te.create_schedule(d.op)
+        with pytest.raises(ScheduleError, match="an index whose extent is symbolic"):
+            s[b].transform_layout(mapping)

@@ -227,6 +227,6 @@ def test_a_target_without_architecture_is_the_gpu_at_hand(monkeypatch):
 def test_a_target_without_architecture_is_built_for_the_gpu_at_hand(monkeypatch):
     monkeypatch.setattr("tilewright.runtime.cuda.resolve_arch", lambda target: "sm_90a")
     p = Conv.parse((8, 64, 14, 14), (64, 64, 3, 3), padding=1, dtype="float16", layout="NHWC")
-    made = build_chosen(p, Target.parse("cuda"), "heuristic", False)
+    made = build_chosen(p, Target.parse("cuda"), "heuristic")
     assert made is not None
     assert made[0].program.target.arch == "sm_90a"

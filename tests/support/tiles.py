@@ -46,12 +46,17 @@ def error_of(name: str, p: Problem, tile: Any, target: str) -> float:
 def check_tile(name: str, p: Problem, tile: Any, target: str) -> Kernel:
     """The kernel, which is as right as its types allow: exact where they are integers."""
     kernel = built(name, p, tile, target)
+    check_kernel(kernel, p, target, f"{name} {tile}")
+    return kernel
+
+
+def check_kernel(kernel: Kernel, p: Problem, target: str, what: str = "") -> None:
+    """A kernel is as right as the types of a problem allow."""
     if p.is_quantized:
         check(kernel, p)
     else:
         allowed = {"tf32": 2e-3, "tf32x3": 2e-6}.get(p.precision, TOLERANCE[p.dtype])
-        assert _error(kernel, p, target) < allowed, (name, tile)
-    return kernel
+        assert _error(kernel, p, target) < allowed, what
 
 
 def _error(kernel: Kernel, p: Problem, target: str) -> float:

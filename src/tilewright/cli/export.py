@@ -70,7 +70,7 @@ def _kernel(problem: Problem, target: Target) -> Kernel:
 
     def build(choice: select.Choice) -> Kernel:
         assert isinstance(choice.algorithm, Scheduled)
-        kernel = choice.algorithm.kernel(problem, choice.config, target, False)
+        kernel = choice.algorithm.kernel(problem, choice.config, target)
         if any(getattr(kernel.program, "maps", ())):
             raise TargetError(f"{choice} copies by tensor maps, which a file cannot make")
         return kernel

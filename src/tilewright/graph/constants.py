@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import hashlib
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -16,15 +18,30 @@ from tilewright.runtime.preparation import Preparation
 Array = Any
 
 
+class Held:
+    """Arrays on a device, for as long as a graph holds them."""
+
+    def __init__(self, arrays: Sequence[Array]) -> None:
+        self.arrays = tuple(arrays)
+
+
+#: What graphs of one model have of constants on a device, by what it is made of.
+Pool: TypeAlias = WeakValueDictionary[Any, Held]
+
+
 class Constants:
-    """The constants of a graph by number, from ``first`` on; equal ones have the same.
+    """The constants of a graph by number, from ``first`` on; equal ones have the same, those of
+    other graphs of a ``pool`` too, but on a CPU, where each graph has a block of them.
 
     ``arrays`` has those that calls read: a filter of which only a packed copy is read is not there.
     """
 
-    def __init__(self, first: int, device: str) -> None:
+    def __init__(self, first: int, device: str, pool: Pool | None = None) -> None:
         self.arrays: dict[int, Array] = {}
         self._first, self._device = first, device
+        self._pool = None if device == "cpu" else pool
+        self._held: list[Held] = []
+        self._digests: dict[Constant, bytes] = {}
         self._numbers: dict[Constant, int] = {}
         self._alike: dict[Any, list[Constant]] = {}
         self._prepared: dict[Any, tuple[int, ...]] = {}
@@ -33,7 +50,8 @@ class Constants:
         """The number of a constant, which calls read."""
         one = self._one(constant)
         if one not in self._numbers:
-            self._numbers[one] = self._add(on_device(one.array, self._device))
+            (found,) = self._made(("", one), lambda: [on_device(one.array, self._device)])
+            self._numbers[one] = self._add(found)
         return self._numbers[one]
 
     def prepared(self, ahead: Preparation, read: Sequence[Value]) -> tuple[int, ...]:
@@ -43,11 +61,13 @@ class Constants:
         if key not in self._prepared:
             # In the shapes of the kernel: a depthwise filter lies the same in all of its own.
             shapes = [getattr(p, "constant_shape", None) for p in ahead.kernel.signature.params]
-            given = [
-                on_device(c.array if shape is None else c.array.reshape(shape), self._device)
-                for c, shape in zip(constants, shapes, strict=False)
-            ]
-            made = ahead.run(given, self._device)
+            pairs = list(zip(constants, shapes, strict=False))
+
+            def run() -> Sequence[Array]:
+                given = [c.array if e is None else c.array.reshape(e) for c, e in pairs]
+                return ahead.run([on_device(x, self._device) for x in given], self._device)
+
+            made = self._made(key, run)
             host = self._device == "cpu"
             self._prepared[key] = tuple(self._add(x._memory if host else x) for x in made)
         return self._prepared[key]
@@ -63,6 +83,23 @@ class Constants:
             own, block = block[: found.nbytes], block[space:]
             self.arrays[k] = own.view(found.dtype).reshape(found.shape)
             self.arrays[k][...] = found
+
+    def _made(self, key: tuple[Any, ...], make: Callable[[], Sequence[Array]]) -> Sequence[Array]:
+        """What is made of constants, which end the key: as another graph has it, if one has."""
+        if self._pool is None:
+            return make()
+        what = key[0], *((c.type, self._digest(c)) for c in key[1:])
+        held = self._pool.get(what)
+        if held is None:
+            held = self._pool[what] = Held(make())
+        self._held.append(held)
+        return held.arrays
+
+    def _digest(self, constant: Constant) -> bytes:
+        if constant not in self._digests:
+            data = np.ascontiguousarray(constant.array).reshape(-1)
+            self._digests[constant] = hashlib.blake2b(data.view(np.uint8).data).digest()
+        return self._digests[constant]
 
     def _add(self, found: Array) -> int:
         number = self._first + len(self.arrays)

@@ -41,7 +41,7 @@ class CudaState(State):
         self._other: Stream | None = None  # of branches: workspaces are those of a stream
         self.captures, self.calls = executor.capture, 0
         self._graph: CudaGraph | None = None
-        self._launches: list[tuple[Callable[..., None], tuple[int, ...]]] = []
+        self._launches: list[tuple[Callable[..., None], tuple[int, ...], tuple[int, ...]]] = []
 
     def place(self, values: Mapping[Value, int]) -> None:
         offsets, where = self.executor.plan.offsets, Device.parse(self.executor.device)
@@ -92,7 +92,7 @@ class CudaState(State):
     def _number(self) -> None:
         pointers = [0 if b is None else view(b).pointer for b in self.buffers]
         self._launches = [
-            (step.kernel.program.launch_raw, step.addresses(pointers))  # type: ignore[attr-defined]
+            (step.kernel.program.launch_raw, step.addresses(pointers), step.counts)  # type: ignore[attr-defined]
             for step in self.executor.steps
         ]
 
@@ -156,8 +156,8 @@ class CudaState(State):
 
     def _each(self, stream: int) -> None:
         ordinal = self.device.ordinal
-        for launch, pointers in self._launches:
-            launch(pointers, (), stream, ordinal)
+        for launch, pointers, counts in self._launches:
+            launch(pointers, counts, stream, ordinal)
 
     def _beside(self, stream: int) -> None:
         """As :meth:`_each`, with branches on a stream of their own; for a recording alone, which
@@ -170,11 +170,11 @@ class CudaState(State):
         both = self.stream, self._other
         self._other.wait_until(self.stream.mark())
         marks: dict[int, Mark] = {}
-        for k, (launch, pointers) in enumerate(self._launches):
+        for k, (launch, pointers, counts) in enumerate(self._launches):
             own, awaited = both[found.streams[k]], found.waits[k]
             if awaited is not None:
                 own.wait_until(marks[awaited])
-            launch(pointers, (), own.handle, self.device.ordinal)
+            launch(pointers, counts, own.handle, self.device.ordinal)
             if k in found.awaited:
                 marks[k] = own.mark()
         self.stream.wait_until(self._other.mark())
@@ -182,8 +182,8 @@ class CudaState(State):
     def _timed(self, times: list[float]) -> None:
         """Each kernel by the device's clock."""
         marks = [self.stream.mark()]
-        for launch, pointers in self._launches:
-            launch(pointers, (), self.stream.handle, self.device.ordinal)
+        for launch, pointers, counts in self._launches:
+            launch(pointers, counts, self.stream.handle, self.device.ordinal)
             marks.append(self.stream.mark())
         self.stream.synchronize()
         times += [b.since(a) for a, b in itertools.pairwise(marks)]

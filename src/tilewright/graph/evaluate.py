@@ -20,7 +20,6 @@ from tilewright.runtime.narrow_floats import storage_type
 from tilewright.runtime.sim.values import BINARY, cast, function, numpy_type
 from tilewright.te import ComputeOp, Tensor
 from tilewright.te.tensor import tensor_of
-from tilewright.topi.operators.program import declare
 
 #: Elements that are computed at once, in rows.
 _AT_ONCE = 1 << 18
@@ -32,7 +31,8 @@ _REDUCERS: Mapping[str, Any] = {
 def evaluate(node: Node) -> np.ndarray[Any, Any]:
     """The array that a function makes of constants."""
     problem = node.problem
-    inputs, output = declare(problem.operands, problem.body)  # type: ignore[attr-defined]
+    declared = problem.declare()
+    inputs, output = declared.inputs, declared.output
     given = {t: _constant(x) for t, x in zip(inputs.values(), node.inputs, strict=True)}
     with np.errstate(all="ignore"):
         found = _tensor(output, given)

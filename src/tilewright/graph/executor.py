@@ -6,16 +6,17 @@ import contextlib
 import copy
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tilewright.graph.batches import works_of
 from tilewright.graph.branches import Branches, branches
-from tilewright.graph.constants import Array, Constants
+from tilewright.graph.constants import Array, Constants, Pool
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
-from tilewright.graph.kernels import build_all
+from tilewright.graph.kernels import Built, build_all
 from tilewright.graph.memory import Lifetime, Plan, plan
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.state import HostState, State
@@ -42,13 +43,15 @@ _ADDRESSES = 192
 @dataclass(frozen=True)
 class Step:
     """A kernel with the places of its arguments among the buffers, how many bytes behind the
-    beginning of each they are, and what it sees there, the result last."""
+    beginning of each they are, and what it sees there, the result last; and the ``counts`` that it
+    is launched with where it is for any batch."""
 
     node: Node
     kernel: Kernel
     arguments: tuple[int, ...]
     offsets: tuple[int, ...]
     types: tuple[TensorType, ...]
+    counts: tuple[int, ...] = ()
 
     def addresses(self, pointers: Sequence[int]) -> tuple[int, ...]:
         """Those of its arguments, by those of the buffers."""
@@ -63,7 +66,9 @@ class Executor:
     each what :meth:`launch` launches it by on addresses, by default as the kernel does by itself,
     and ``join`` of several of these one, by which the host is in the driver once for all of them.
     On a GPU, launches of :meth:`run` are recorded in a CUDA graph with ``capture``; in OpenCL,
-    kernels have their arguments set once.
+    kernels have their arguments set once. With ``images``, the batch that the inputs ``named`` have
+    first, kernels are for any batch where there are such (:mod:`.batches`). Graphs of a model share
+    constants on a GPU by a ``pool``.
     """
 
     def __init__(
@@ -71,16 +76,19 @@ class Executor:
         graph: Graph,
         target: Target,
         progress: Callable[[int, int], None] | None = None,
-        launcher: Callable[[Kernel, Problem], Launch] | None = None,
+        launcher: Callable[[Kernel, Problem, tuple[int, ...]], Launch] | None = None,
         capture: bool = True,
         join: Join | None = None,
+        images: int = 0,
+        named: Collection[str] = (),
+        pool: Pool | None = None,
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = _steps(graph)
         lies = views(graph)
         problems = [problem_of(n, lies) for n in nodes]
-        kernels = build_all(problems, target, progress)
-        self.kernels = tuple(kernels.values())
+        built = build_all(works_of(graph, nodes, problems, images, named), target, progress)
+        self.kernels = tuple(found.kernel for found in built.values())
         # Beside one another is for what is recorded: the streams of callers are their own.
         beside = target.kind == "cuda" and capture and launcher is None
         self.branches = branches(_reads(nodes)) if beside else None
@@ -92,9 +100,9 @@ class Executor:
             index.setdefault(lies[value].owner, len(index))
         self.index: Mapping[Value, int] = index
         self.device = device_of(target)
-        self.known = known = Constants(len(index), self.device)
+        self.known = known = Constants(len(index), self.device, pool)
         self.steps = tuple(
-            _step(n, p, kernels[p.key], lies, index, known)
+            _step(n, p, built[p.key], lies, index, known)
             for n, p in zip(nodes, problems, strict=True)
         )
         known.together()
@@ -102,7 +110,7 @@ class Executor:
         self.buffers = len(index) + len(known.arrays)
         Device.parse(self.device).sync()  # what is prepared is there, for every stream
         self._launches = [
-            (_behind((launcher or _launch_of)(s.kernel, p), s.offsets), s.arguments)
+            (_behind((launcher or _launch_of)(s.kernel, p, s.counts), s.offsets), s.arguments)
             for s, p in zip(self.steps, problems, strict=True)
         ]
         if join is not None:
@@ -224,8 +232,8 @@ def _joined(
     return [*_joined(launches[:half], join), *_joined(launches[half:], join)]
 
 
-def _launch_of(kernel: Kernel, problem: Problem) -> Launch:
-    return lambda pointers: kernel.program.launch_raw(pointers, ())  # type: ignore[attr-defined]
+def _launch_of(kernel: Kernel, problem: Problem, counts: tuple[int, ...]) -> Launch:
+    return lambda pointers: kernel.program.launch_raw(pointers, counts)  # type: ignore[attr-defined]
 
 
 def _behind(launch: Launch, offsets: tuple[int, ...]) -> Launch:
@@ -238,7 +246,7 @@ def _behind(launch: Launch, offsets: tuple[int, ...]) -> Launch:
 
 
 def _step(
-    node: Node, problem: Problem, kernel: Kernel, lies: Mapping[Value, View],
+    node: Node, problem: Problem, built: Built, lies: Mapping[Value, View],
     index: Mapping[Value, int], known: Constants,
 ) -> Step:  # fmt: skip
     """A step whose arguments are constants, what its kernel prepares of them, and other values."""
@@ -248,7 +256,7 @@ def _step(
     offsets = [v.offset * dtype(t.dtype).bytes for v, t in zip(found, types, strict=True)]
     made: Sequence[int] = ()
     takes: Sequence[int] = range(len(values))
-    if (ahead := kernel.preparation) is not None:
+    if (ahead := built.kernel.preparation) is not None:
         made, takes = known.prepared(ahead, [values[k] for k in ahead.reads]), ahead.takes
         types += reversed([TensorType(*t) for t in ahead.types])  # from the end on, as in ``takes``
         offsets += [0] * len(ahead.types)
@@ -259,10 +267,9 @@ def _step(
         x = values[k]
         return known[x] if isinstance(x, Constant) else index[x]
 
-    return Step(
-        node, kernel, tuple(map(place, takes)), tuple(offsets[k] for k in takes),
-        tuple(types[k] for k in takes),
-    )  # fmt: skip
+    places, into = tuple(map(place, takes)), tuple(offsets[k] for k in takes)
+    seen = tuple(types[k] for k in takes)
+    return Step(node, built.kernel, places, into, seen, built.counts)
 
 
 def _steps(graph: Graph) -> list[Node]:

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
+from tilewright.graph.batches import Work
+from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
 from tilewright.select import SelectError, reason
 from tilewright.select.ahead import Wanted, compile_ahead
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
+from tilewright.topi.batch import Batch
 from tilewright.topi.problem import Problem
 
 #: Seconds after which processes beside this one are worth starting, and kernels for them.
@@ -17,16 +21,27 @@ _PATIENCE, _FEW = 1.0, 8
 
 Progress = Callable[[int, int], None]
 
+#: Of which problems there is no kernel for any batch.
+_REFUSED: set[tuple[Problem, Batch, Target]] = set()
+
+
+class Built(NamedTuple):
+    """A kernel, and the counts that its launch is given: of a batch, where it is for any."""
+
+    kernel: Kernel
+    counts: tuple[int, ...] = ()
+
 
 def build_all(
-    problems: Sequence[Problem], target: Target, progress: Progress | None = None
-) -> dict[str, Kernel]:
-    """The kernels of problems, by their keys; raises :class:`SelectError` for one without."""
-    unique = {p.key: p for p in problems}
-    found: dict[str, Kernel] = {}
+    works: Sequence[Work], target: Target, progress: Progress | None = None
+) -> dict[str, Built]:
+    """The kernels of all work, by the keys of its problems; raises :class:`SelectError` for one
+    without."""
+    unique = {w.problem.key: w for w in works}
+    found: dict[str, Built] = {}
     begin, alone = time.perf_counter(), True
-    for key, problem in unique.items():
-        rest = [p for k, p in unique.items() if k not in found]
+    for key, work in unique.items():
+        rest = [w for k, w in unique.items() if k not in found]
         # Those that the cache has take milliseconds each; others are built by all cores.
         if alone and len(rest) >= _FEW and time.perf_counter() - begin > _PATIENCE:
             alone = False
@@ -38,15 +53,37 @@ def build_all(
                 if progress is not None:
                     progress(done, len(unique))
 
-            compile_ahead([Wanted(p, target, False) for p in rest], "heuristic", told)
-        found[key] = _build(problem, target)
+            wanted = [
+                Wanted(w.problem, target)
+                if w.expected is None
+                else Wanted(w.expected[0], target, w.expected[1])
+                for w in rest
+            ]
+            compile_ahead(wanted, "heuristic", told)
+        found[key] = _build(work, target)
         if alone and progress is not None:
             progress(len(found), len(unique))
     return found
 
 
-def _build(problem: Problem, target: Target) -> Kernel:
-    made = chosen_kernel(problem, target)
+def _build(work: Work, target: Target) -> Built:
+    if work.expected is not None:
+        found = _of_any_batch(*work.expected, target)
+        if found is not None:
+            return Built(found, work.counts)
+    made = chosen_kernel(work.problem, target)
     if made is None:
-        raise SelectError(reason(problem, target))
-    return made
+        raise SelectError(reason(work.problem, target))
+    return Built(made)
+
+
+def _of_any_batch(problem: Problem, batch: Batch, target: Target) -> Kernel | None:
+    """None where no choice has one, which is found once."""
+    key = problem, batch, target
+    if key in _REFUSED:
+        return None
+    try:
+        return chosen_kernel(problem, target, batch)
+    except TilewrightError:
+        _REFUSED.add(key)
+        return None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from tilewright.graph.batches import Batches, batch_of
+from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
 from tilewright.graph.executor import Executor, device_of
 from tilewright.graph.graph import Graph
@@ -19,7 +20,7 @@ from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.graph.passes.narrow_types import TYPES
 from tilewright.graph.passes.quantize_products import Quantization
 from tilewright.graph.pipeline import optimized
-from tilewright.graph.signature import Argument, Parameter, arrays, places
+from tilewright.graph.signature import Argument, Parameter, Source, arrays, places
 from tilewright.graph.value import Constant, Input, Node, Value
 from tilewright.runtime.array import view
 from tilewright.target import Target
@@ -28,23 +29,6 @@ from tilewright.target import Target
 SHAPES = 16
 #: Elements of an input whose data may decide shapes, at most.
 _DECIDES = 4096
-
-
-class Source(Protocol):
-    """Where a model comes from: what it is called with, and its graph for shapes that are known."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def inputs(self) -> Sequence[Parameter]: ...
-
-    @property
-    def outputs(self) -> Sequence[str]: ...
-
-    def graph(self, inputs: Iterable[Value]) -> Graph:
-        """The graph of these inputs, in order; constants stand for those whose data is needed.
-        Raises :class:`NeedsData` where the data of another one is."""
 
 
 class Model:
@@ -77,6 +61,7 @@ class Model:
         self._compiled: OrderedDict[Any, Executor] = OrderedDict()
         self._own: WeakKeyDictionary[Executor, Executor] | None = None
         self._decisive: set[str] = set()
+        self._batches, self._pool = Batches(batch_of(self.inputs)), Pool()
         self._lock = threading.RLock()
 
     def clone(self) -> Model:
@@ -86,9 +71,19 @@ class Model:
         Threads may share one model, too, which then keeps memory for as many calls as there were at
         one time; a clone goes with its thread, and its memory with it.
         """
-        made = copy.copy(self)
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
         made._own = WeakKeyDictionary()
         return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return self.clone()  # nothing else of it can change
+
+    def __reduce__(self) -> NoReturn:
+        raise ModelError(
+            f"the model {self.name} is not pickled: load it in each process, which finds its "
+            "kernels in the cache folder; threads may share it"
+        )
 
     def run(
         self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None
@@ -168,6 +163,9 @@ class Model:
             return self._graph(arrays(self.inputs, inputs, self.device))
 
     def _graph(self, given: Mapping[str, Argument]) -> Graph:
+        shapes = {name: tuple(x.shape) for name, x in given.items()}
+        if (empty := self._batches.without_images(self.source, shapes)) is not None:
+            return empty
         while True:
             values = [self._value(p, given[p.name]) for p in self.inputs]
             try:
@@ -204,7 +202,12 @@ class Model:
                         self._graph(given), target=self.target, dtype=self.dtype,
                         quantization=self.quantization, precision=self.precision,
                     )  # fmt: skip
-                    found = Executor(graph, self.target, progress, capture=self.capture)
+                    shapes = {name: tuple(x.shape) for name, x in given.items()}
+                    found = Executor(
+                        graph, self.target, progress, capture=self.capture,
+                        images=self._batches.images(shapes, self.target), named=self._batches.names,
+                        pool=self._pool,
+                    )  # fmt: skip
                 self._compiled[self.key(given)] = found
                 while len(self._compiled) > SHAPES:
                     self._compiled.popitem(last=False)

@@ -39,7 +39,7 @@ def views(graph: Graph) -> Mapping[Value, View]:
                 lies = holder(part, whole._replace(offset=whole.offset + begin))
                 assert lies is not None, f"{part.name} is no part of {value.name}"
                 found[lies[0]] = lies[1]
-    for value in graph.values:
+    for value in (*graph.inputs, *graph.values):  # nobody may read an input
         if value not in found:
             found[value] = _read(value, found) or _own(value)
     return found

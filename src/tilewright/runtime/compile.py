@@ -56,8 +56,8 @@ def build(
             _prove(program)
         return build_module(program, machine)
     program = as_schedule(program, "build")
-    if args is None:
-        raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
+    if not isinstance(args, Sequence):
+        raise TargetError("build needs the arguments of the schedule in a list: build(s, [A, out])")
     machine = resolve(Target.parse(target or current_target() or "llvm"))
     if machine.kind == "llvm":
         _import(program)
@@ -66,7 +66,7 @@ def build(
     fixed = [k for k, arg in enumerate(args) if any(arg is c for c in constants)]
     extra = "" if verify else " unproved"
     extra += f" constants {fixed}" if fixed else ""
-    lies = {k: tuple(strides[arg]) for k, arg in enumerate(args) if arg in strides}
+    lies = {k: tuple(strides[arg]) for k, arg in enumerate(args) if strides and arg in strides}
     extra += f" strides {lies}" if lies else ""
     key = fingerprint(program, args, f"{name} {machine!r}{extra}")
     kernel = find(key, machine)

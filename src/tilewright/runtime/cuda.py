@@ -192,7 +192,7 @@ class CudaProgram:
             shared = self.asked_shared if many else shared
         loaded = Loaded(
             self.module, place, cubin, self.symbols, shared, follows, maps,
-            ALIGNMENT if aligned else 1,
+            ALIGNMENT if aligned else 1, self.written,
         )  # fmt: skip
         self._loaded[ordinal, aligned] = loaded
         return loaded

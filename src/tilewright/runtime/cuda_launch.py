@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -53,11 +53,13 @@ class Loaded:
         overlaps: bool = False,
         maps: Sequence[Sequence[TensorMap]] | None = None,
         alignment: int = 1,
+        written: Collection[int] = (),
     ) -> None:
         driver = load_driver()
         self._overlaps = overlaps and place.capability >= 90
         self._module, self._place, self._shared = module, place, tuple(dynamic_shared)
         self._alignment = alignment
+        self._results = [p for k in written if isinstance(p := module.params[k], Buffer)]
         self._image = ctypes.create_string_buffer(cubin, len(cubin))
         self._functions: list[int] = []
         with place.current(), relaxed_capture():
@@ -101,6 +103,8 @@ class Loaded:
         they are kept from call to call, one set a stream.
         """
         plan = self._plans.get(scalars) or self._plan(scalars)
+        if not plan.handles:
+            return
         entered = self._place.enter()
         try:
             held: Any = None
@@ -141,9 +145,11 @@ class Loaded:
     def _plan(self, scalars: tuple[int, ...]) -> Plan:
         values = {v.name: x for v, x in zip(self._scalars, scalars, strict=True)}
         calls, kernels = [], []
+        # What has no elements to write is not launched: there are no maps of empty tensors.
+        idle = bool(self._results) and not any(evaluate(b.size, values) for b in self._results)
         for k, func in enumerate(self._module.funcs):
             sizes = _sizes(func, values)
-            if all(sizes):
+            if all(sizes) and not idle:
                 kernels.append((func, sizes))
                 calls.append(
                     Kernel(

@@ -26,6 +26,10 @@ from tilewright.te.tensor import Tensor
 AXIS_SEPARATOR = "axis_separator"
 
 
+#: Stands for an extent that is symbolic: nothing divides it.
+_UNKNOWN = 2**31 - 1
+
+
 @dataclass(frozen=True)
 class _Digit:
     """``floor(var / step) % size``, which stands in an index of the new order with ``place``."""
@@ -41,11 +45,11 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
 
     ``mapping`` takes as many indices as the tensor has (``lambda *outer, i: ...`` names the last)
     and returns a list: of them in another order, of parts of them (``i // 4, i % 4``), of several
-    in one (``i * 8 + j``). Consumers read the elements where they are. An argument of the program
-    has the new shape.
+    in one (``i * 8 + j``). An index whose extent is symbolic stays as it is. Consumers read the
+    elements where they are. An argument of the program has the new shape.
 
     Raises :class:`ScheduleError` where the mapping is no bijection of this kind, such as where an
-    extent is not divided, where the shape is symbolic, and where the stage was scheduled already.
+    extent is not divided, and where the stage was scheduled already.
     """
     op = stage.op
     if not isinstance(op, (ComputeOp, PlaceholderOp)) or len(op.outputs) != 1:
@@ -60,10 +64,9 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
             mend="Call transform_layout before split, fuse, bind and the like",
         )
     (tensor,) = op.outputs
-    extents = [e.value for e in tensor.shape if isinstance(e, IntImm)]
-    if len(extents) != tensor.ndim:
-        raise stage.error("transform_layout: the shape is symbolic", mend="Name its extents")
     old = [Var.make(f"i{k}") for k in range(tensor.ndim)]
+    symbolic = {v: e for v, e in zip(old, tensor.shape, strict=True) if not isinstance(e, IntImm)}
+    extents = [e.value if isinstance(e, IntImm) else _UNKNOWN for e in tensor.shape]
     analyzer = Analyzer()
     for var, extent in zip(old, extents, strict=True):
         analyzer.bind(var, 0, extent)
@@ -71,15 +74,22 @@ def transform_layout(stage: Stage, mapping: Callable[..., Any]) -> list[Any]:
     given = [g for g in mapped if not isinstance(g, str)]
     separators = [k for k, g in enumerate(mapped) if isinstance(g, str)]
     new = [analyzer.simplify(as_index(g)) for g in given]
+    for var in symbolic:
+        if [e is var for e in new if var in set(exprs(e))] != [True]:
+            raise stage.error(
+                "transform_layout: an index whose extent is symbolic is divided, or in a sum",
+                mend="Leave it as it is",
+            )
     parts = [_digits(stage, e, dict(zip(old, extents, strict=True))) for e in new]
-    shape = [math.prod(d.size for d, _ in digits) for digits in parts]
+    whole = [math.prod(d.size for d, _ in digits) for digits in parts]
+    shape = [symbolic.get(e, const(n)) for e, n in zip(new, whole, strict=True)]  # type: ignore[call-overload]
     axes = tuple(
         declared(IterVar(Range.from_extent(0, extent), Var.make(f"axis{k}"), "data"))
         for k, extent in enumerate(shape)
     )
     back = _inverse(stage, old, extents, parts, [a.var for a in axes])
     _check_divides(stage, given, dict(zip(old, extents, strict=True)))
-    buffer = Buffer(tensor.name, tuple(map(const, shape)), tensor.dtype, tensor.buffer.scope)
+    buffer = Buffer(tensor.name, tuple(shape), tensor.dtype, tensor.buffer.scope)
     made: ComputeOp | PlaceholderOp
     if isinstance(op, ComputeOp):
         renamed = {a.var: back[v] for a, v in zip(op.axis, old, strict=True)}

@@ -9,7 +9,7 @@ import queue
 import tempfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from tilewright.select.algorithm import Scheduled
 from tilewright.select.choice import Choice, SelectError, options
 from tilewright.select.first_buildable import first_buildable, spills_of
 from tilewright.target import Target
+from tilewright.topi.batch import Batch
 from tilewright.topi.problem import Problem
 from tilewright.tune.process import Worker, WorkerDied, WorkerTimeout
 from tilewright.tune.worker import serve
@@ -30,11 +31,11 @@ _HELLO = {"do": "nothing"}
 
 @dataclass(frozen=True)
 class Wanted:
-    """A kernel that is wanted: for one batch, or with ``symbolic`` for all."""
+    """A kernel that is wanted: for one problem, or for all counts of a ``batch``."""
 
     problem: Problem
     target: Target
-    symbolic: bool
+    batch: Batch | None = None
     strides: tuple[int, ...] | None = None
 
 
@@ -84,11 +85,11 @@ def build_chosen(
     problem: Problem,
     target: Target,
     policy: str,
-    symbolic: bool,
+    batch: Batch | None = None,
     strides: tuple[int, ...] | None = None,
 ) -> tuple[Kernel, Choice] | None:
-    """The kernel of the first choice that can be built, for a first operand of such strides; None
-    where there are none.
+    """The kernel of the first choice that can be built, for all counts of a ``batch`` if there is
+    one, for a first operand of such strides; None where there are none.
 
     Raises :class:`NotOurs` where that is another library's.
     """
@@ -96,7 +97,7 @@ def build_chosen(
     def build(choice: Choice) -> Kernel:
         if not isinstance(choice.algorithm, Scheduled):
             raise NotOurs(choice)
-        return choice.algorithm.kernel(problem, choice.config, choice.target, symbolic, strides)
+        return choice.algorithm.kernel(problem, choice.config, choice.target, batch, strides)
 
     return first_buildable(options(problem, target, policy), build, spills_of)
 
@@ -112,17 +113,20 @@ class NotOurs(Exception):
 def _request(kernel: Wanted, policy: str) -> dict[str, Any]:
     return {
         "do": "kernel", "problem": kernel.problem.to_dict(), "target": str(kernel.target),
-        "policy": policy, "symbolic": kernel.symbolic, "strides": kernel.strides,
+        "policy": policy, "batch": None if kernel.batch is None else asdict(kernel.batch),
+        "strides": kernel.strides,
     }  # fmt: skip
 
 
 def _kernel(
-    problem: dict[str, Any], target: str, policy: str, symbolic: bool, strides: list[int] | None
-) -> dict[str, Any]:
+    problem: dict[str, Any], target: str, policy: str, batch: dict[str, Any] | None,
+    strides: list[int] | None,
+) -> dict[str, Any]:  # fmt: skip
     """In a process of its own: build a kernel, for the cache."""
     lies = None if strides is None else tuple(strides)
+    free = None if batch is None else Batch(batch["count"], tuple(batch["inputs"]))
     try:
-        build_chosen(Problem.from_dict(problem), Target.parse(target), policy, symbolic, lies)
+        build_chosen(Problem.from_dict(problem), Target.parse(target), policy, free, lies)
     except (NotOurs, SelectError) as reason:
         return {"reason": str(reason)}
     return {}

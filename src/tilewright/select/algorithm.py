@@ -6,10 +6,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Protocol
 
+from tilewright.ir.errors import ScheduleError
+from tilewright.ir.expr import Var
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.signature import evaluate
 from tilewright.target import Target
+from tilewright.topi.batch import Batch
 from tilewright.topi.declare import Given
+from tilewright.topi.declared import Declared
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import Template
 
@@ -112,18 +116,22 @@ class Scheduled:
         problem: Problem,
         config: Any,
         target: Target,
-        symbolic_batch: bool = False,
+        batch: Batch | None = None,
         strides: tuple[int, ...] | None = None,
     ) -> Kernel:
-        """The kernel; with ``symbolic_batch`` it takes any batch up to the problem's
-        ``most_batch``, and with ``strides`` (in elements, in the order of the layout) a first
-        operand that lies so."""
+        """The kernel; with a ``batch`` it takes any count of it up to the problem's ``most_of``,
+        and with ``strides`` (in elements, in the order of the layout) a first operand that lies so.
+
+        Raises :class:`ScheduleError` where the program is not that of other counts.
+        """
         from tilewright import te
         from tilewright.runtime.compile import build
 
-        batch = te.var("n", most=problem.most_batch) if symbolic_batch else None
-        given = batch if strides is None else Given(batch, strides)
+        count = te.var("n", most=problem.most_of(batch)) if batch is not None else None
+        given = None if count is None and strides is None else Given(count, strides, batch)
         found = self.template.declare(problem, config, given)
+        if batch is not None and count is not None:
+            _check_counts(problem, batch, found, count)
         constants = [found.inputs[name] for name in problem.constants]
         tensors = {**found.inputs, "result": found.output}
         lies = {tensors[name]: apart for name, apart in problem.strides_of().items()}
@@ -142,3 +150,14 @@ class Scheduled:
 
     def parse(self, values: Mapping[str, Any]) -> Any:
         return self.template.parse(values)
+
+
+def _check_counts(p: Problem, batch: Batch, found: Declared, count: Var) -> None:
+    """That what is declared has the result of a problem of any count: of three."""
+    for number in (batch.count, batch.count + 1, 2 * batch.count + 3):
+        shape = tuple(evaluate(e, {count.name: number}) for e in found.output.shape)
+        if shape != p.at(batch, number).result.shape:
+            raise ScheduleError(
+                f"{p} has another result of {number} than its program, {shape}",
+                mend="Build it for each batch",
+            )

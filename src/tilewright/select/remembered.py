@@ -16,6 +16,7 @@ from tilewright.select.ahead import build_chosen
 from tilewright.select.choice import machine_of, with_own_architecture
 from tilewright.select.registry import algorithms
 from tilewright.target import Target
+from tilewright.topi.batch import Batch
 from tilewright.topi.problem import Problem
 from tilewright.tune.records import default_path
 
@@ -23,29 +24,30 @@ from tilewright.tune.records import default_path
 _PACKAGES = ("select", "topi", "tune", "graph")
 
 
-def chosen_kernel(problem: Problem, target: Target) -> Kernel | None:
-    """The kernel of the first choice without measuring that can be built; None where there is none.
+def chosen_kernel(problem: Problem, target: Target, batch: Batch | None = None) -> Kernel | None:
+    """The kernel of the first choice without measuring that can be built, for all counts of a
+    ``batch`` if there is one; None where there is none.
 
     It is remembered for as long as nothing changes that choices are made by: this program, its
     algorithms, the machine, and what was measured or tuned here. Raises as
     :func:`~tilewright.select.ahead.build_chosen`.
     """
     machine = resolve(with_own_architecture(target))
-    files = cache.get(_place(problem, machine), "key")
+    files = cache.get(_place(problem, machine, batch), "key")
     if files is not None:
         found = find(files["key"].decode(), machine)
         if found is not None:
             return found
-    made = build_chosen(problem, target, "heuristic", False)
+    made = build_chosen(problem, target, "heuristic", batch)
     if made is None:
         return None
     kernel, _ = made
     if kernel.key:  # with what choices are made by as it is now: the first one makes its files
-        cache.put(_place(problem, machine), {"key": kernel.key.encode()})
+        cache.put(_place(problem, machine, batch), {"key": kernel.key.encode()})
     return kernel
 
 
-def _place(problem: Problem, machine: Target) -> str:
+def _place(problem: Problem, machine: Target, batch: Batch | None) -> str:
     try:
         here = machine_of(machine)
     except TilewrightError:  # code for a machine that this one is not
@@ -54,7 +56,8 @@ def _place(problem: Problem, machine: Target) -> str:
     root = folder()
     files = [default_path(), None if root is None else root / "select.sqlite"]
     state = [part for path in files if path is not None for part in _state(path)]
-    return cache.digest("chosen", problem.key, repr(machine), here, _tag(), known, *state)
+    of = () if batch is None else (repr(batch),)
+    return cache.digest("chosen", problem.key, *of, repr(machine), here, _tag(), known, *state)
 
 
 def _state(path: Path) -> tuple[str, str]:

@@ -6,35 +6,49 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
+from tilewright.arith import Analyzer
 from tilewright.ir.errors import LanguageError
-from tilewright.ir.expr import FloatImm
+from tilewright.ir.expr import FloatImm, IntImm
+from tilewright.ir.ops import as_expr, is_const
 from tilewright.te import Tensor
-from tilewright.topi.nn.padding import static
 
 #: The tag of stages whose operands may lack dimensions, or have one element along them.
 BROADCAST = "broadcast"
 
 
-def shape_of(x: Tensor) -> tuple[int, ...]:
-    """A shape in integers; raises :class:`LanguageError` where an extent is symbolic."""
-    return tuple(static(extent, f"an extent of {x.name}") for extent in x.shape)
+def shape_of(x: Tensor) -> tuple[Any, ...]:
+    """A shape: integers, and extents that only a call knows as they are."""
+    return tuple(e.value if isinstance(e, IntImm) else e for e in x.shape)
 
 
-def common_shape(*shapes: Sequence[int]) -> tuple[int, ...]:
+def common_shape(*shapes: Sequence[Any]) -> tuple[Any, ...]:
     """The shape that all of these are broadcast to; raises :class:`LanguageError` without one.
 
     >>> common_shape((8, 1, 3), (5, 1))
     (8, 5, 3)
+
+    What only a call knows is nothing that is repeated, nor does it fit what is known.
     """
     rank = max(map(len, shapes), default=0)
     found = []
     for extents in zip(*((1,) * (rank - len(s)) + tuple(s) for s in shapes), strict=True):
-        sizes = {e for e in extents if e != 1}
+        sizes = {e for e in extents if not _is_one(e)}
         if len(sizes) > 1:
             texts = " and ".join("x".join(map(str, s)) or "a scalar" for s in shapes)
             raise LanguageError(f"shapes {texts} do not fit one another")
         found.append(sizes.pop() if sizes else 1)
     return tuple(found)
+
+
+def proves_equal(a: Any, b: Any) -> bool:
+    """Whether two extents, or products of some, are certainly equal."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a == b
+    return is_const(Analyzer().simplify(as_expr(a) - b), 0)
+
+
+def _is_one(extent: Any) -> bool:
+    return isinstance(extent, int) and extent == 1
 
 
 def read(x: Any, index: Sequence[Any]) -> Any:
@@ -44,7 +58,7 @@ def read(x: Any, index: Sequence[Any]) -> Any:
     if not x.ndim:
         return x()
     own = index[len(index) - x.ndim :]
-    places = [0 if e == 1 else i for e, i in zip(shape_of(x), own, strict=True)]
+    places = [0 if _is_one(e) else i for e, i in zip(shape_of(x), own, strict=True)]
     return x[tuple(places)]
 
 

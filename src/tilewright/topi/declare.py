@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from tilewright import te
 from tilewright.te import Tensor
+from tilewright.topi.batch import Batch
 from tilewright.topi.declared import Declared
 from tilewright.topi.elementwise import ELEMENTWISE, elementwise
 from tilewright.topi.epilogue import Step
@@ -16,7 +17,7 @@ from tilewright.topi.nn.depthwise_wgrad import depthwise_wgrad
 from tilewright.topi.nn.images import Images
 from tilewright.topi.nn.steps import apply_step, by_channel
 from tilewright.topi.nn.taken_steps import NOTHING, Taken, all_products, bias_alone
-from tilewright.topi.operators.convolution import OPERANDS, Convolution
+from tilewright.topi.operators.convolution import IMAGES, OPERANDS, Convolution
 from tilewright.topi.problem import Problem
 
 
@@ -106,10 +107,12 @@ class Declaration(Declared):
 @dataclass(frozen=True)
 class Given:
     """How a call gives its operands: the batch where it is symbolic, and the strides of the first
-    operand, in elements and in the order of its layout, where it is no dense array."""
+    operand, in elements and in the order of its layout, where it is no dense array. The batch is
+    that of images, or the count ``of`` another one."""
 
     batch: Any = None
     strides: tuple[int, ...] | None = None
+    of: Batch | None = None
 
 
 def declare(p: Convolution, batch: Any = None) -> Declaration:
@@ -265,15 +268,15 @@ def placeholders(p: Problem, batch: Any = None) -> dict[str, Tensor]:
     strides = given.strides
     found = {}
     for name, (shape, dtype) in p.inputs().items():
-        whole = _with_batch(p, name, shape, given.batch)
+        whole = _with_batch(name, shape, given)
         found[name] = te.placeholder(whole, dtype, name=name, strides=strides)
         strides = None
     return found
 
 
-#: The inputs that are batches of images.
-IMAGES = ("data", "grad", "residual")
-
-
-def _with_batch(p: Problem, name: str, shape: tuple[int, ...], batch: Any) -> tuple[Any, ...]:
-    return shape if batch is None or name not in IMAGES else (batch, *shape[1:])
+def _with_batch(name: str, shape: tuple[int, ...], given: Given) -> tuple[Any, ...]:
+    if given.batch is None:
+        return shape
+    if given.of is not None:
+        return given.of.shape(name, shape, given.batch)
+    return (given.batch, *shape[1:]) if name in IMAGES else shape

@@ -7,10 +7,11 @@ An operator is a class of problems: what describes them are its fields, what the
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self
@@ -19,6 +20,7 @@ from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.topi.arguments import one_of, whole
+from tilewright.topi.batch import Batch
 from tilewright.topi.epilogue import STEPS, ChainTypes, chain_types, parse_epilogue
 from tilewright.topi.once import once
 from tilewright.topi.written import Written, joined
@@ -69,6 +71,15 @@ class Traits(NamedTuple):
 OPERATORS: dict[str, type[Problem]] = {}
 
 
+@functools.cache
+def _forms(modules: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    """The declarations of modules, by name, loaded when one is asked for."""
+    known: dict[str, Callable[..., Any]] = {}
+    for module in modules:
+        known |= importlib.import_module(f"tilewright.topi.{module}").FORMS
+    return known
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem(Written):
     """One piece of work, complete: an operator, a pass and the values that describe it.
@@ -112,6 +123,8 @@ class Problem(Written):
     #: Whether the result is linear in each input that it has a gradient by. Gradients of gradients
     #: are then passes, too.
     LINEAR: ClassVar[bool] = False
+    #: The modules of this package whose ``FORMS`` are other declarations of it, by name.
+    FORMS: ClassVar[tuple[str, ...]] = ()
     #: By type of the data, the types that sums may have; the first is the default.
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS
 
@@ -215,15 +228,31 @@ class Problem(Written):
         :class:`ProblemError` where there is none."""
         raise NotImplementedError
 
+    def batch_of(self, images: int, among: Collection[str]) -> Batch | None:
+        """What of a problem on some ``images`` a call may decide, where no inputs but those
+        ``among`` these depend on how many there are; None where nothing is known of it."""
+        return None
+
+    def at(self, batch: Batch, count: int) -> Problem:
+        """The same problem where a batch of :meth:`batch_of` has another count. Raises
+        :class:`ProblemError` where there is none."""
+        raise ProblemError(f"{self.operator} has no batch")
+
+    def most_of(self, batch: Batch) -> int:
+        """The largest count of a batch for which all offsets are below 2^31."""
+        sizes = [math.prod(t.shape) for t in (*self.inputs().values(), self.result)]
+        return min(self.most_batch, (2**31 - 1) * batch.count // max(1, *sizes))
+
     def declare(self, given: Any = None) -> Declared:
         """The tensor expression, which knows no tile; ``given`` may say that the batch is symbolic,
         or how an operand lies, where the operator has one of these."""
         raise NotImplementedError
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """Another expression of the same result, which rounds in other places, by its name, where
-        the operator has some; none knows a tile."""
-        raise NotImplementedError
+        """Another expression of the same result, which rounds in other places, by its name in one
+        of :attr:`FORMS`; none knows a tile."""
+        declared: Declared = _forms(self.FORMS)[form](self, given)
+        return declared
 
     @property
     def flops(self) -> int:

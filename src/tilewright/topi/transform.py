@@ -9,7 +9,8 @@ from typing import Any
 from tilewright import te
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
-from tilewright.topi.broadcast import shape_of
+from tilewright.topi.broadcast import proves_equal, shape_of
+from tilewright.topi.nn.images import or_zero
 from tilewright.topi.reduction import dimension
 
 #: The tag of stages that read one element for each.
@@ -34,9 +35,11 @@ def transpose(x: Tensor, axes: Sequence[int]) -> Tensor:
 
 
 def reshape(x: Tensor, newshape: Sequence[int]) -> Tensor:
-    """The same elements in the same order, in another shape."""
+    """The same elements in the same order, in another shape. First extents may be symbolic."""
     shape = shape_of(x)
-    if math.prod(shape) != math.prod(newshape):
+    if any(not isinstance(e, int) for e in (*shape[1:], *newshape[1:])):
+        raise LanguageError(f"{x.name} has an unknown extent behind the first: it has one there")
+    if not proves_equal(math.prod(shape), math.prod(newshape)):
         raise LanguageError(f"{x.name} has {math.prod(shape)} elements, not as {newshape}")
 
     def element(*i: Any) -> Any:
@@ -45,6 +48,9 @@ def reshape(x: Tensor, newshape: Sequence[int]) -> Tensor:
             offset = offset * extent + k
         at = []
         for extent in reversed(shape):
+            if not isinstance(extent, int):  # the first
+                at.append(offset)
+                break
             at.append(te.floormod(offset, extent) if extent > 1 else 0)
             offset = te.floordiv(offset, extent)
         return x[tuple(reversed(at))] if shape else x()
@@ -99,7 +105,7 @@ def frames(x: Tensor, count: int, size: int, stride: int, before: int, width: in
         inside = [place >= 0] if before else []
         inside += [place < extent] if (count - 1) * stride + size - before > extent else []
         inside += [j < size * each] if width > size * each else []
-        return te.if_then_else(te.all(*inside), x[(*at, place, j % each)], te.const(0, x.dtype))
+        return or_zero(inside, x[(*at, place, j % each)])
 
     return _moved([*outer, count, width], element, "frames")
 

@@ -26,6 +26,7 @@ from tilewright.runtime.torch_memory import lowest_address, refuse_addresses
 from tilewright.select import Choice
 from tilewright.select.ahead import NotOurs, Wanted, build_chosen, compile_ahead
 from tilewright.target import Target
+from tilewright.topi.batch import Batch
 from tilewright.topi.operators.conv import Conv
 
 #: Shapes of a layer that have kernels of their own on a GPU: as many as batches for training and
@@ -191,7 +192,9 @@ def build_ahead(
         Wanted(
             x.problem if x.target.is_gpu else x.problem.replace(batch=1),
             x.target,
-            not x.target.is_gpu and x.problem.batch <= x.problem.most_batch,
+            None
+            if x.target.is_gpu or x.problem.batch > x.problem.most_batch
+            else every_batch(x.problem.replace(batch=1)),
             x.strides,
         ): None
         for x in todo
@@ -299,6 +302,11 @@ def _layer(problem: Conv, target: Target) -> _Layer:
     return _state.layers.setdefault((any_size, target), _Layer())
 
 
+def every_batch(problem: Conv) -> Batch | None:
+    """All of its images, whose number a call decides."""
+    return problem.batch_of(problem.batch, problem.shapes())
+
+
 def policy(target: Target) -> str:
     """How to choose now: measuring waits for the device, which ends the capture of a graph."""
     if _state.policy == "profile" and target.kind == "cuda" and torch.cuda.is_initialized():
@@ -310,7 +318,8 @@ def policy(target: Target) -> str:
 def _build(
     problem: Conv, target: Target, symbolic: bool, strides: tuple[int, ...] | None = None
 ) -> tuple[Kernel, Choice]:
-    found = build_chosen(problem, target, policy(target), symbolic, strides)
+    batch = every_batch(problem) if symbolic else None
+    found = build_chosen(problem, target, policy(target), batch, strides)
     if found is None:
         raise select.SelectError(select.reason(problem, target))
     return found

@@ -11,7 +11,9 @@ import numpy as np
 import torch
 from torch import fx, nn
 
+from tilewright.graph.batches import Batches
 from tilewright.graph.check import check
+from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError
 from tilewright.graph.executor import Executor
 from tilewright.graph.fx.convert import convert, text_of_type
@@ -57,6 +59,7 @@ class Region(nn.Module):
         self._shapes, self._seen, self._precision = shapes, set[Any](), precision
         inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
         self._open = [k for k, n in enumerate(inputs) if _is_open(n.meta.get("val"))]
+        self._batches, self._pool = Batches(_with_batch(inputs), first=False), Pool()
         self._compiled: dict[Any, _Compiled | None] = {}
         self._frozen: dict[Any, Frozen] = {}
         self._changes = 0
@@ -94,7 +97,10 @@ class Region(nn.Module):
             if sizes in self._seen or len(self._seen) < self._shapes:
                 self._seen.add(sizes)
                 try:
-                    found = _Compiled(self.module, given, self._static, self._precision)
+                    found = _Compiled(
+                        self.module, given, self._static, self._precision, self._batches,
+                        self._pool,
+                    )  # fmt: skip
                 except TilewrightError as error:
                     self.reason = str(error)
             else:
@@ -122,6 +128,19 @@ def _is_open(value: Any) -> bool:
     return shape is None or any(not isinstance(e, int) for e in shape)
 
 
+def _with_batch(inputs: Sequence[fx.Node]) -> tuple[str, ...]:
+    """The inputs whose first dimension is not known, and the same for all of them; none where
+    another one is the first in memory."""
+    firsts = {}
+    for node in inputs:
+        value = node.meta.get("val")
+        if isinstance(value, torch.Tensor) and value.ndim and not isinstance(value.shape[0], int):
+            if _order(value)[0] == 0:
+                firsts[node.name] = str(value.shape[0])
+    first = next(iter(firsts.values()), None)
+    return tuple(name for name, extent in firsts.items() if extent == first)
+
+
 def _size(x: Any) -> Any:
     return tuple(x.shape) if isinstance(x, torch.Tensor) else x
 
@@ -130,8 +149,9 @@ class _Compiled:
     """A region for known shapes, and parameters."""
 
     def __init__(
-        self, module: fx.GraphModule, given: Sequence[Any], static: Sequence[int], precision: str
-    ) -> None:
+        self, module: fx.GraphModule, given: Sequence[Any], static: Sequence[int],
+        precision: str, batches: Batches, pool: Pool,
+    ) -> None:  # fmt: skip
         known: dict[Any, Any] = {}
         inputs: list[Input] = []
         self._takes: list[tuple[int, tuple[int, ...]]] = []
@@ -184,7 +204,11 @@ class _Compiled:
         if rest:
             graph = Graph(graph.name, graph.inputs, rest)
             together = _join if device.type == "cuda" else None
-            self.executor = Executor(graph, target, launcher=_launcher(device), join=together)
+            shapes = {x.name: x.shape for x in inputs}
+            self.executor = Executor(
+                graph, target, launcher=_launcher(device), join=together,
+                images=batches.images(shapes, target), named=batches.names, pool=pool,
+            )  # fmt: skip
         self._device = device
 
     def __call__(self, given: Sequence[Any]) -> Any:
@@ -238,9 +262,9 @@ def _order(meta: torch.Tensor) -> tuple[int, ...]:
     return memory_order([hint(e) for e in meta.shape], [hint(s) for s in meta.stride()])
 
 
-def _launcher(device: torch.device) -> Callable[[Kernel, Problem], Launch]:
+def _launcher(device: torch.device) -> Callable[[Kernel, Problem, tuple[int, ...]], Launch]:
     ordinal = None if device.type == "cpu" else device.index or 0
-    return lambda kernel, problem: launch_of(kernel, problem.flops, (), ordinal)
+    return lambda kernel, problem, counts: launch_of(kernel, problem.flops, counts, ordinal)
 
 
 def _join(launches: Sequence[Launch], takes: Sequence[Sequence[int]], count: int) -> Launch | None:

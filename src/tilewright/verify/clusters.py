@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from tilewright.arith import Analyzer
 from tilewright.ir.expr import NE, Broadcast, Expr, IntImm, Var
-from tilewright.ir.ops import is_const, sub
+from tilewright.ir.ops import const, floormod, is_const, sub
 from tilewright.ir.stmt import Instr, Queue, Sync
 from tilewright.ir.text import expr_text
 from tilewright.lower.analysis.accesses import Access, Kernel, Node
@@ -124,7 +125,8 @@ def _is_own(kernel: Kernel, access: Access, block: Var) -> bool:
 def _incomplete(kernel: Kernel) -> Iterator[Finding]:
     """Blocks that are too few for a cluster."""
     extents = [axis.extent for axis in kernel.launch if axis.tag == AXIS]
-    count = next((x.value for x in extents if isinstance(x, IntImm)), 0)
+    extent = next(iter(extents), const(1))
+    left = Analyzer().simplify(floormod(extent, kernel.cluster))  # whatever variables are
     sizes = {access.cluster for access in kernel.accesses} - {1}
     if len(sizes) > 1:
         yield Finding(
@@ -132,11 +134,12 @@ def _incomplete(kernel: Kernel) -> Iterator[Finding]:
             f"boxes are copied to clusters of {' and '.join(map(str, sorted(sizes)))} blocks: a "
             "kernel has clusters of one size",
         )
-    if not count or count % kernel.cluster:
+    if not is_const(left, 0) or is_const(extent, 0):
+        count = extent if isinstance(extent, IntImm) else "it is not known how many"
         yield Finding(
             "cluster",
-            f"{count or 'it is not known how many'} blocks along {AXIS} are no clusters of "
-            f"{kernel.cluster}: split an axis that they divide, and fuse it last into {AXIS}",
+            f"{count} blocks along {AXIS} are no clusters of {kernel.cluster}: split an axis that "
+            f"they divide, and fuse it last into {AXIS}",
         )
 
 

@@ -81,7 +81,8 @@ def declare_box_matmul(p: Gemm, given: Any = None, whole: bool = False) -> BoxDe
     if conv.pass_ == "wgrad":
         result = te.compute(p.result.shape, lambda i, j: total[place(i, 0, 0, j)], name="Product")
     else:
-        result = te.compute(p.result.shape, lambda i, j: total[i, 0, 0, j], name="Product")
+        shape: tuple[Any, ...] = (pixels, *p.result.shape[1:])
+        result = te.compute(shape, lambda i, j: total[i, 0, 0, j], name="Product")
     return declared_with_epilogue(p, inputs, result, sums, b)
 
 
@@ -92,7 +93,8 @@ def _declare_several(p: Gemm, given: Any) -> BoxDeclaration:
     left, right = (inputs[name] for name, _ in p.sides)
     b = boxed(conv, left, _Matrix(right), left.shape[0])
     sums = sums_of(conv, left, _Matrix(right), left.shape[0], each=True)
-    result = te.compute(p.result.shape, lambda g, i, j: sums.total[g, 0, i, j], name="Product")
+    shape: tuple[Any, ...] = (left.shape[0], *p.result.shape[1:])
+    result = te.compute(shape, lambda g, i, j: sums.total[g, 0, i, j], name="Product")
     return declared_with_epilogue(p, inputs, result, sums, b)
 
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.declare import IMAGES, finished, finished_by_channel, placeholders
+from tilewright.topi.declare import finished, finished_by_channel, placeholders
 from tilewright.topi.nn.box_copies import (
     Boxed,
     as_brought,
@@ -33,7 +33,7 @@ from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.box_views import as_pixels, gathered, views_of, with_copies
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images
-from tilewright.topi.operators.convolution import OPERANDS, Convolution
+from tilewright.topi.operators.convolution import IMAGES, OPERANDS, Convolution
 
 
 def declare_boxes(

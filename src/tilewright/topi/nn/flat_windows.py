@@ -26,7 +26,7 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 
@@ -429,7 +429,7 @@ def weight_of(
     phase, f = w.parted(f, across)
     read = filter[p.filter_place(g * own + r, f, w.tap_of(phase, taps)[-p.rank :])]
     inside = w.taps_of(phase, taps)
-    return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
+    return or_zero(inside, read)
 
 
 def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
@@ -439,9 +439,9 @@ def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
 
     def element(b: Any, channel: Any, at: Sequence[Any]) -> Any:
         at = [i - low for i, low in zip(at, w.before, strict=True)]
-        inside = [x for i, e in zip(at, w.image, strict=True) for x in (i >= 0, i < e)]
+        inside = within(at, w.image)
         read = image[images.order(b, channel, at[-p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)).astype(w.factors)
+        return or_zero(inside, read).astype(w.factors)
 
     def of_phase(b: Any, channel: Any, *at: Any) -> Any:
         each = zip(w.place(at[-1]), w.stride, at[:-1], strict=True)
@@ -496,7 +496,7 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
             f = v * wide + f
             if per % wide == 0:
                 return element(g, f, r, *taps)
-            return te.if_then_else(f < per, element(g, f, r, *taps), te.const(0, kind))
+            return or_zero([f < per], element(g, f, r, *taps))
 
         made = te.compute(
             (groups, -(-per // wide), *whole, wide), panel, name="Packed",

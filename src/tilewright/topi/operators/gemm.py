@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright import te
 from tilewright.ir.errors import ProblemError
+from tilewright.topi.batch import Batch
 from tilewright.topi.problem import ACCUMULATORS, FLOAT8_SUMS, QUANTIZED, Problem, TensorType
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Gemm(Problem):
     """
 
     NAMES: ClassVar[tuple[str, ...]] = ("gemm",)
+    FORMS: ClassVar[tuple[str, ...]] = ("nn.box_matmul", "nn.byte_dots", "nn.matrix_tiles")
     LINEAR = True
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED | FLOAT8_SUMS
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "a", "wgrad": "b"}
@@ -62,6 +64,21 @@ class Gemm(Problem):
         if batch == [1]:
             raise ProblemError("a batch of one product is a product of two matrices: say these")
         return cls(m=m, n=n, k=k, batch=batch[0] if batch else 1, **values)
+
+    def batch_of(self, images: int, among: Collection[str]) -> Batch | None:
+        """Rows of A, or of its gradient; of several products how many there are."""
+        shapes = self.shapes()
+        names = [n for n, t in shapes.items() if (n != "b" or self.batch > 1) and len(t) > 1]
+        able = self._is_by_rows and set(names) <= set(among)
+        return Batch.of(shapes, names, images) if able else None
+
+    @property
+    def _is_by_rows(self) -> bool:
+        """Whether the first dimension of the first input is that of the result."""
+        return self.batch > 1 or (self.pass_ != "wgrad" and not self.transpose_a)
+
+    def at(self, batch: Batch, count: int) -> Gemm:
+        return self.replace(batch=count) if self.batch > 1 else self.replace(m=count)
 
     @property
     def flops(self) -> int:
@@ -119,26 +136,15 @@ class Gemm(Problem):
         a, grad = ("a", not along_a), ("grad", False)
         return (grad, a) if self.transpose_b else (a, grad)
 
-    def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.box_matmul.FORMS`, of
-        :data:`~tilewright.topi.nn.byte_dots.FORMS`, or of
-        :data:`~tilewright.topi.nn.matrix_tiles.FORMS`."""
-        from tilewright.topi.nn.box_matmul import FORMS
-        from tilewright.topi.nn.byte_dots import FORMS as DOTS
-        from tilewright.topi.nn.matrix_tiles import FORMS as TILES
-
-        known: dict[str, Any] = FORMS | DOTS | TILES
-        declared: Declared = known[form](self, given)
-        return declared
-
     def declare(self, given: Any = None) -> Declared:
         """One stage that sums, then the epilogue."""
-        from tilewright.topi.declare import finished
+        from tilewright.topi.declare import finished, placeholders
         from tilewright.topi.declared import Declared
 
-        inputs = {
-            name: te.placeholder(t.shape, t.dtype, name=name) for name, t in self.inputs().items()
-        }
+        inputs = placeholders(self, given)
+        shape: tuple[Any, ...] = self.result.shape
+        if self._is_by_rows:
+            shape = (next(iter(inputs.values())).shape[0], *shape[1:])
         found = self.factors(inputs)
         r = te.reduce_axis((0, found.depth), "k")
 
@@ -147,7 +153,7 @@ class Gemm(Problem):
             left, right = found.left(g, i, r), found.right(g, r, j)
             return te.sum(left.astype(self.accumulate) * right.astype(self.accumulate), axis=r)
 
-        total = te.compute(self.result.shape, element, name="Product", tag="gemm")
+        total = te.compute(shape, element, name="Product", tag="gemm")
         return Declared(self, inputs, finished(self, total, inputs))
 
     @property

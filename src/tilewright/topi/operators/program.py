@@ -7,7 +7,7 @@ import functools
 import hashlib
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -16,6 +16,7 @@ from tilewright.ir.dtype import FLOAT8, SCALARS
 from tilewright.ir.errors import LanguageError, ProblemError
 from tilewright.ir.expr import Reduce
 from tilewright.te import ComputeOp, Tensor
+from tilewright.topi.batch import Batch
 from tilewright.topi.problem import Problem, TensorType
 
 if TYPE_CHECKING:
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 #: Types whose sums are in float32.
 _NARROW = ("float16", "bfloat16", *FLOAT8)
+#: Attributes that are shapes of results.
+_SHAPES = ("newshape", "shape")
 _OPERAND = re.compile(r"^(\w+)\[([0-9x]*)\]$")
 
 
@@ -94,11 +97,40 @@ class Program(Problem):
         shape = tuple(int(extent) for extent in output.shape)
         return TensorType(shape, str(output.dtype))
 
+    def batch_of(self, images: int, among: Collection[str]) -> Batch | None:
+        return Batch.of(self.shapes(), (n for n in self.inputs() if n in among), images)
+
+    def at(self, batch: Batch, count: int) -> Program:
+        types = self.inputs()
+        return Program.of(
+            [TensorType(batch.shape(n, t.shape, count), t.dtype) for n, t in types.items()],
+            self._calls(batch, count),
+        )
+
+    def _calls(self, batch: Batch, count: Any) -> list[Call]:
+        """The body where a batch has another count: shapes that it says are of as many."""
+        known, batched = dict(self.declare().inputs), set(batch.inputs)
+        found = []
+        for k, call in enumerate(map(parse, self.body)):
+            known[f"t{k}"] = made = apply(call, known)
+            if not batched.isdisjoint(call.operands) and _first(made) % batch.count == 0:
+                batched.add(f"t{k}")
+                more = {
+                    name: Batch(batch.count, (name,)).shape(name, call.attributes[name], count)
+                    for name in _SHAPES if name in call.attributes
+                }  # fmt: skip
+                call = call._replace(attributes=call.attributes | more)
+            found.append(call)
+        return found
+
     def declare(self, given: Any = None) -> Declared:
-        """The stages of all calls."""
+        """The stages of all calls; ``given`` as for convolutions."""
+        from tilewright.topi.declare import Given, placeholders
         from tilewright.topi.declared import Declared
 
-        return Declared(self, *declare(self.operands, self.body))
+        count, batch = (given.batch, given.of) if isinstance(given, Given) else (None, None)
+        calls = map(parse, self.body) if batch is None else self._calls(batch, count)
+        return Declared(self, *declare(placeholders(self, given), list(calls)))
 
     @property
     def flops(self) -> int:
@@ -173,13 +205,11 @@ def apply(call: Call, known: Mapping[str, Tensor]) -> Tensor:
         raise ProblemError(f"{call}: {error}") from error
 
 
-def declare(operands: tuple[str, ...], body: tuple[str, ...]) -> tuple[dict[str, Tensor], Tensor]:
-    """The placeholders by name, and the result of the last call."""
-    types = [operand(text) for text in operands]
-    inputs = {f"a{k}": te.placeholder(t.shape, t.dtype, name=f"a{k}") for k, t in enumerate(types)}
+def declare(inputs: dict[str, Tensor], body: Sequence[Call]) -> tuple[dict[str, Tensor], Tensor]:
+    """The inputs by name, and the result of the last call."""
     known = dict(inputs)
-    for k, text in enumerate(body):
-        known[f"t{k}"] = apply(parse(text), known)
+    for k, call in enumerate(body):
+        known[f"t{k}"] = apply(call, known)
     if len(known) == len(inputs):
         raise ProblemError("a program has at least one call")
     output = next(reversed(known.values()))
@@ -191,4 +221,11 @@ def declare(operands: tuple[str, ...], body: tuple[str, ...]) -> tuple[dict[str,
 
 @functools.lru_cache(4096)
 def _declared(operands: tuple[str, ...], body: tuple[str, ...]) -> tuple[dict[str, Tensor], Tensor]:
-    return declare(operands, body)
+    types = [operand(text) for text in operands]
+    inputs = {f"a{k}": te.placeholder(t.shape, t.dtype, name=f"a{k}") for k, t in enumerate(types)}
+    return declare(inputs, [parse(text) for text in body])
+
+
+def _first(x: Tensor) -> int:
+    """The first extent of a tensor."""
+    return int(x.shape[0]) if x.ndim else 1

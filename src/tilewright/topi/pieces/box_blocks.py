@@ -12,6 +12,7 @@ from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_turns import blocks_for, is_free, take_turns
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import image_axes
 
@@ -31,7 +32,9 @@ def blocks_of(
         n, c, *space = image_axes(out, images.layout)
     sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
     axes = [n, *space, c]
-    number, channels, extents = images.extents([extent_of(a) for a in out.op.axis])
+    # Tiles are counted for the batch that is expected, which a call may have another than.
+    number, channels, extents = images.extents(d.problem.result.shape)
+    free = is_free(d)
     gone = [1] * (len(space) - len(extents))
     extents = [number, *gone, *extents, channels // (images.block or 1)]
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
@@ -51,25 +54,41 @@ def blocks_of(
         sizes, axes = (tile.images, tile.columns, sizes[-1]), [n, out.fuse(*space), c]
         extents = [extents[0], math.prod(extents[1:-1]), extents[-1]]
         within = [[], [], []]
+    # Of an unknown number of boxes, those of a cluster follow one another along the batch.
+    ranks, several, extent = list[IterVar](), tile.filters_to if free else 1, sizes[0]
+    sizes = (extent * several, *sizes[1:])
     pairs = [out.split(a, factor=e) for a, e in zip(axes, sizes, strict=True)]
-    *tiles, wide = (-(-extent // e) for extent, e in zip(extents, sizes, strict=True))
+    if several > 1:
+        rank, inner = out.split(pairs[0][1], factor=extent)
+        pairs[0], ranks = (pairs[0][0], inner), [rank]
+    *tiles, wide = (-(-most // e) for most, e in zip(extents, sizes, strict=True))
     *blocks, part = (outer for outer, _ in pairs)
     places = [[inner, *more] for (_, inner), more in zip(pairs, within, strict=True)]
     (c,) = places.pop()
     flat = [x for place in places for x in place]
     own = [*flat, c] if images.last else [c, *flat, *([within_block] if images.block else [])]
-    out.reorder(*blocks, *phases, part, *own)
-    whole, *ranks = neighbours(out, out.fuse(*blocks), math.prod(tiles), tile.filters_to)
+    out.reorder(*blocks, *phases, part, *ranks, *own)
+    whole = out.fuse(*blocks)
+    if not ranks:
+        whole, *ranks = neighbours(out, whole, math.prod(tiles), tile.filters_to)
     part, *more = neighbours(out, part, wide, tile.boxes_to)
     ranks += more
-    if one_by_one:
+    if one_by_one and free:
+        parts, count = wide // tile.boxes_to, math.prod(tiles)
+        apart, loops, others = [*phases, part], [whole], wide * several
+        others *= math.prod(d.problem.stride) if phases else 1
+        if not alike:
+            apart, loops, count, others = [], [whole, part], count * parts, others // parts
+        turns = blocks_for(count, tile.boxes, others)
+        block, box = take_turns(out, loops, apart, ranks, own, turns)
+    elif one_by_one:
         outer = [*phases, part] if alike else []
         loops = [whole] if alike else [part, whole]
         out.reorder(*outer, *loops, *ranks, *own)
         block, box = out.split(out.fuse(*loops), factor=tile.boxes)
         out.reorder(block, *ranks, box)
         block = out.fuse(*outer, block, *ranks)
-    elif phases and isinstance(tile, BoxProductTile) and tile.staged:
+    elif phases and isinstance(tile, BoxProductTile) and tile.staged and not free:
         # Where an SM has one block, those that take longest come first: of phases with most taps.
         out.reorder(*phases, whole, part, *own)
         block = box = out.fuse(*phases, whole, part)

@@ -16,7 +16,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.declared import Declared
-from tilewright.topi.pieces.counts import Counts, elements, of_loops
+from tilewright.topi.pieces.counts import Counts, of_loops
 from tilewright.topi.pieces.sums import inline
 from tilewright.topi.pieces.tiling import WHOLE_ROWS, Tiling, extent_of, spread, tile
 from tilewright.topi.pieces.windows import keep_row_of_taps, load_whole
@@ -81,10 +81,10 @@ def schedule_gpu(d: Declared, t: Tiling) -> Schedule:
 def _whole_rows(s: Schedule, d: Declared, t: Tiling) -> None:
     """All that a thread has as one vector: rows of the last dimension, of which it has all. What is
     as large as the result, and may lie in another order, it reads in vectors before."""
-    moved = [x for x in d.inputs.values() if elements(x) >= elements(d.output)]
-    read = [
-        s[s.cache_read(x, "local", [st.op for st in s.stages if x in st.op.inputs])] for x in moved
-    ]
+    whole, shapes = math.prod(d.problem.result.shape), d.problem.shapes()
+    moved = [x for n, x in d.inputs.items() if math.prod(shapes[n]) >= whole]
+    readers = ([st.op for st in s.stages if x in st.op.inputs] for x in moved)
+    read = [s[s.cache_read(x, "local", r)] for x, r in zip(moved, readers, strict=True)]
     out = s[d.output]
     nest = tile(out, list(out.op.axis), t.rows, t.columns)
     thread = spread(out, [nest.outer], t.threads)

@@ -1,0 +1,120 @@
+"""What kernels of a graph do for any batch.
+
+A graph has shapes that are known. Where its batch is one of several that a model is called with,
+kernels are built for any: of each node it is looked up which first extents count images, and the
+kernel takes that count when it is launched. Tiles are chosen for an expected number of images, so
+that calls with about as many share all kernels.
+
+Nothing is assumed of what an extent means. A kernel for any count is, at the count of this call,
+that of the very problem of the node; an extent that is a multiple of the images by chance gives a
+kernel that no other batch asks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from tilewright.graph.errors import ModelError, NeedsData
+from tilewright.graph.graph import Graph
+from tilewright.graph.signature import Parameter, Source
+from tilewright.graph.value import Constant, Input, Node, Value
+from tilewright.ir.dtype import dtype
+from tilewright.ir.errors import ProblemError
+from tilewright.runtime.narrow_floats import storage_type
+from tilewright.target import Target
+from tilewright.topi.batch import Batch, expected_of
+from tilewright.topi.problem import Problem
+
+
+class Work(NamedTuple):
+    """A ``problem``, and where its kernel is to be for any batch: the ``expected`` problem and its
+    batch, and the ``counts`` that a launch is given."""
+
+    problem: Problem
+    expected: tuple[Problem, Batch] | None = None
+    counts: tuple[int, ...] = ()
+
+
+@dataclass
+class Batches:
+    """The batches of a model, the first extent of the inputs ``names``. On a GPU kernels are for
+    any; but those of the ``first`` one are its own where nothing says that there will be others, as
+    many models are called with no other."""
+
+    names: tuple[str, ...] = ()
+    first: bool = True
+    _first: dict[Hashable, int] = field(default_factory=dict)
+
+    def images(self, shapes: Mapping[str, tuple[int, ...]], target: Target) -> int:
+        """How many images kernels for any batch are for; 0 where they are for these shapes."""
+        if not self.names or not target.is_gpu:
+            return 0
+        images = shapes[self.names[0]][0]
+        if not self.first:
+            return images
+        rest = tuple(e[1:] if name in self.names else e for name, e in shapes.items())
+        return images if self._first.setdefault(rest, images) != images else 0
+
+    def without_images(self, source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Graph | None:
+        """The graph of a source where there are none, and so nothing to compute; None where there
+        are, or outputs have elements all the same."""
+        if not self.names or any(shapes[name][0] for name in self.names):
+            return None
+        found = []
+        for images in (1, 2):
+            inputs = [
+                Input(p.name, (images, *e[1:]) if p.name in self.names else e, p.dtype)
+                for p, e in ((p, shapes[p.name]) for p in source.inputs)
+            ]
+            try:
+                found.append(source.graph(inputs))
+            except (ModelError, NeedsData):
+                return None
+        one, two = (graph.outputs for graph in found)
+        made: dict[str, Value] = {}
+        for name, value in one.items():
+            pairs = zip(value.shape, two[name].shape, strict=False)
+            shape = tuple(max(0, 2 * a - b) for a, b in pairs)
+            if 0 not in shape:
+                return None
+            made[name] = Constant(np.zeros(shape, storage_type(dtype(value.dtype))), name)
+        return Graph(found[0].name, found[0].inputs, made)
+
+
+def batch_of(inputs: Sequence[Parameter]) -> tuple[str, ...]:
+    """The inputs whose first extent a call decides, and is the same for all of them."""
+    firsts = {p.name: p.shape[0] for p in inputs if p.shape and isinstance(p.shape[0], str)}
+    first = next(iter(firsts.values()), None)
+    return tuple(name for name, extent in firsts.items() if extent == first)
+
+
+def works_of(
+    graph: Graph, nodes: Sequence[Node], problems: Sequence[Problem], images: int = 0,
+    named: Collection[str] = (),
+) -> list[Work]:  # fmt: skip
+    """The work of each node, whose problem is given, for any batch where there are ``images``,
+    which the inputs that are ``named`` have first."""
+    if images < 2:  # of one image dimensions are left out that others have
+        return [Work(p) for p in problems]
+    known: set[Value] = {x for x in graph.inputs if x.name in named}
+    for node in graph.nodes:
+        if not known.isdisjoint(node.inputs):
+            known.add(node)
+    return [_work(n, p, images, known) for n, p in zip(nodes, problems, strict=True)]
+
+
+def _work(node: Node, p: Problem, images: int, known: set[Value]) -> Work:
+    among = [name for name, x in zip(p.inputs(), node.inputs, strict=True) if x in known]
+    batch = p.batch_of(images, among)
+    if batch is None:
+        return Work(p)
+    count = batch.count // images * expected_of(images)
+    try:
+        found = p.at(batch, count)
+    except ProblemError:  # it says elsewhere how large something is
+        return Work(p)
+    return Work(p, (found, Batch(count, batch.inputs)), (batch.count,))

@@ -1,0 +1,156 @@
+"""Models that are called with several batches have kernels for any of them on a GPU."""
+
+from __future__ import annotations
+
+import gc
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.models import NETWORKS, Network, node, onnx_model, relative
+
+import tilewright
+from tilewright.graph import Graph, Input, Node
+from tilewright.graph import kernels as building
+from tilewright.graph.batches import Batches, works_of
+from tilewright.graph.executor import _steps
+from tilewright.graph.kernels import build_all
+from tilewright.graph.pipeline import optimized
+from tilewright.target import Target
+from tilewright.topi import Conv
+from tilewright.topi.batch import Batch
+
+HOPPER = Target.parse("cuda -arch=sm_90a")
+
+
+def _network() -> Network:
+    """What boxes bring, a pooling, a sum with what was before, a mean and a linear layer."""
+    n = Network(8)
+    x = n.conv("x", 64, 3)
+    y = n.conv(n.conv(x, 64, 1), 64, 3, act="")
+    x = n.act(n.add("Add", x, y), "Relu")
+    n.head(n.add("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2]))
+    return n
+
+
+def _layer() -> bytes:
+    """A convolution of images of any size."""
+    nodes = [node("Conv", "x w", "c", pads=[1] * 4), node("Relu", "c")]
+    w = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype("float32")
+    return onnx_model(nodes, {"x": ["N", 3, "H", "W"]}, constants={"w": w})
+
+
+def _images(count: int, size: int = 8) -> Any:
+    return np.random.default_rng(count).standard_normal((count, 3, size, size)).astype("float32")
+
+
+@pytest.mark.needs_onnx
+@pytest.mark.parametrize("target", ["sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
+def test_batches_share_kernels_and_are_right(target: str) -> None:
+    data = _network().model(batch="N")
+    model = tilewright.load(data, target=target, dtype="float16")
+    exact = tilewright.load(data)
+    sets = {}
+    for batch in (2, 1, 3, 5, 4):
+        x = _images(batch)
+        assert relative(model(x), exact(x)) < 1e-2
+        sets[batch] = {id(k) for k in model.compile({"x": x}).kernels}
+    assert sets[3] == sets[5] == sets[4]  # some four images
+    assert sets[3].isdisjoint(sets[2])  # the first batch has its own
+    assert all(s.counts for s in model.compile({"x": _images(5)}).steps)
+    assert not any(s.counts for s in model.compile({"x": _images(2)}).steps)
+    assert model(_images(0)).shape == (0, 10)
+
+
+@pytest.mark.needs_onnx
+def test_images_of_another_size_have_kernels_of_their_own() -> None:
+    model, exact = tilewright.load(_layer(), target="sim"), tilewright.load(_layer())
+    for batch, size in ((2, 6), (3, 6), (2, 5), (3, 5)):
+        x = _images(batch, size)
+        assert relative(model(x), exact(x)) < 1e-5
+        free = bool(model.compile({"x": x}).steps[0].counts)
+        assert free is (batch == 3)  # of each size the first batch has its own
+
+
+@pytest.mark.needs_onnx
+@pytest.mark.parametrize("name", NETWORKS)
+def test_batches_near_one_another_ask_for_the_same(name: str) -> None:
+    source = tilewright.load(NETWORKS[name]().model(batch="N")).source
+
+    def expected(images: int) -> list[Any]:
+        x = Input("x", (images, 3, 32, 32), "float32")
+        graph = optimized(source.graph([x]), target=HOPPER, dtype="float16")
+        return [w.expected for w in works_of(graph, _steps(graph), images, ("x",))]
+
+    found = expected(7)
+    assert found == expected(9) == expected(8)
+    assert None not in found
+    assert expected(64) != found
+
+
+@pytest.mark.needs_onnx
+@pytest.mark.parametrize("target", [
+    pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
+def test_batches_share_weights_on_a_device(target: str) -> None:
+    model, exact = tilewright.load(_layer(), target=target), tilewright.load(_layer())
+    held = []
+    for batch in (2, 3, 4):
+        x = _images(batch)
+        assert relative(model(x), exact(x)) < 1e-4
+        held.append({id(a) for a in model.compile({"x": x}).constants.values()})
+    assert held[1] == held[2]
+    assert len(model._pool) == len(held[0] | held[1])
+    model._compiled.clear()
+    gc.collect()
+    assert len(model._pool) == 0
+
+
+def test_an_extent_that_is_one_of_images_by_chance_changes_nothing() -> None:
+    x, w = Input("x", (8, 8), "float32"), Input("w", (8,), "float32")
+    graph = Graph("g", (x, w), {"y": Node("multiply", (x, w))})
+    (work,) = works_of(graph, _steps(graph), 8, ("x", "w"))
+    assert work.expected is not None
+    assert work.expected[1] == Batch(8, ("a0", "a1"))  # of which there is no product
+    assert build_all([work], Target.parse("sim"))[work.problem.key].counts == ()
+    (work,) = works_of(graph, _steps(graph), 8, ("x",))
+    assert build_all([work], Target.parse("sim"))[work.problem.key].counts == (8,)
+
+
+def test_what_has_no_kernel_for_any_batch_is_tried_once(monkeypatch: Any) -> None:
+    tried = []
+
+    def chosen(problem: Any, target: Any, batch: Any = None) -> Any:
+        tried.append(batch)
+        if batch is not None:
+            raise tilewright.ir.errors.LoweringError("none")
+        return problem
+
+    monkeypatch.setattr(building, "chosen_kernel", chosen)
+    monkeypatch.setattr(building, "_REFUSED", set())
+    x = Input("x", (8, 4), "float32")
+    graph = Graph("g", (x,), {"y": Node("relu", (x,))})
+    works = works_of(graph, _steps(graph), 8, ("x",))
+    for _ in range(2):
+        (built,) = build_all(works, HOPPER).values()
+        assert built.counts == ()
+    assert [b is None for b in tried] == [False, True, True]
+
+
+def test_the_first_batch_of_each_size_has_its_own() -> None:
+    batches = Batches(("x",))
+    calls = [(8, 5), (4, 5), (8, 5), (4, 6), (8, 6)]
+    shapes = [{"x": (n, size), "w": (3,)} for n, size in calls]
+    assert [batches.images(s, HOPPER) for s in shapes] == [0, 4, 0, 0, 8]
+    assert not any(batches.images(s, Target.parse("llvm")) for s in shapes)
+    assert Batches().images(shapes[0], HOPPER) == 0
+    assert Batches(("x",), first=False).images(shapes[0], HOPPER) == 8
+
+
+def test_a_convolution_is_of_as_many_images_as_all_that_it_reads() -> None:
+    p = Conv.parse((8, 4, 5, 5), (6, 4, 3, 3), 1, epilogue="residual", padding=1)
+    assert p.batch_of(8, ("data", "residual")) == Batch(8, ("data", "residual"))
+    assert p.batch_of(4, ("data", "residual")) == Batch(8, ("data", "residual"))
+    assert p.batch_of(8, ("data",)) is None
+    assert p.batch_of(3, ("data", "residual")) is None
