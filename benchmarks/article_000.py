@@ -15,8 +15,10 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import measure
@@ -25,11 +27,12 @@ import tilewright
 from tilewright import te
 from tilewright.topi.declare import declare
 from tilewright.topi.elementwise import relu
-from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
 from tilewright.topi.nn import depthwise_conv2d_nchw, scale_shift
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.register_tiles import StripTile
 from tilewright.topi.sketches.registers import schedule_registers
+
+sys.path.append(str(Path(__file__).parents[1]))  # where the examples are
 
 C, H, W = 256, 96, 96
 ROWS = [(3, 1), (5, 1), (3, 2), (5, 2)]  # (K, channel multiplier)
@@ -60,6 +63,8 @@ def build(job: tuple[str, tuple[int, ...], int, int, bool, str]) -> Any:
     """A kernel; run in a pool first, which fills the cache of compiled kernels."""
     family, tile, k, m, fused, target = job
     if family == "article":
+        from examples.article_000 import SharedTile, schedule_shared
+
         args = declaration(k, m, fused)
         schedule = schedule_shared(args[-1], SharedTile(*tile))
     else:

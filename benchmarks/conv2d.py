@@ -22,9 +22,8 @@ import measure
 import tilewright
 from tilewright import te
 from tilewright.topi import nn
-from tilewright.topi.gpu.conv2d_lanes import LaneTile, schedule_conv2d_lanes
+from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
 from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
-from tilewright.topi.gpu.lane_tiles import conv2d_lanes_tiles
 
 #: Image, filter and groups; padding keeps the size.
 LAYERS = (

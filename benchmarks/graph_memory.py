@@ -31,9 +31,8 @@ import tilewright
 from tilewright.graph.executor import lifetimes_of
 from tilewright.graph.graph import Graph
 from tilewright.graph.memory import plan
-from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.pipeline import optimized
-from tilewright.graph.value import Node
+from tilewright.graph.views import VIEWS, views
 from tilewright.ir.dtype import dtype
 
 NAMES = (
@@ -46,21 +45,23 @@ MB = 1e6
 
 def largest_alive(graph: Graph) -> int:
     """The bytes of the largest set of intermediate values that are needed at one time."""
-    nodes = [n for n in graph.nodes if n.operator != "reshape"]
-    given = {owner(x) for x in graph.outputs.values()}
-    readers = Counter(x for n in nodes for x in {owner(y) for y in n.inputs})
+    nodes = [n for n in graph.nodes if n.operator not in VIEWS]
+    owner = {x: view.owner for x, view in views(graph).items()}
+    given = {owner[x] for x in graph.outputs.values()}
+    readers = Counter(x for n in nodes for x in {owner[y] for y in n.inputs})
     alive: dict[Any, int] = {}
     most = 0
     for n in nodes:
-        if n not in given:
-            alive[n] = int(np.prod(n.shape, dtype=np.int64)) * dtype(n.dtype).bytes
+        own = owner[n]
+        if own not in given:
+            alive[own] = int(np.prod(own.shape, dtype=np.int64)) * dtype(own.dtype).bytes
         most = max(most, sum(alive.values()))
-        for x in {owner(y) for y in n.inputs}:
+        for x in {owner[y] for y in n.inputs}:
             readers[x] -= 1
             if not readers[x]:
                 alive.pop(x, None)
-        if isinstance(n, Node) and not readers[n]:
-            alive.pop(n, None)
+        if not readers[own]:
+            alive.pop(own, None)
     return most
 
 

@@ -11,20 +11,22 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import article_003
 
 import tilewright
 from tilewright import te, tvm
-from tilewright.topi.cpu.depthwise_conv2d import schedule_rows
+from tilewright.topi.cpu.depthwise_lines import schedule_lines
 from tilewright.topi.declare import declare
-from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
 from tilewright.topi.nn import depthwise_conv2d_nchw
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.register_tiles import StripTile
 from tilewright.topi.sketches.registers import schedule_registers
 from tilewright.topi.templates import TEMPLATES
+
+sys.path.append(str(Path(__file__).parents[1]))  # where the examples are
 
 Program = Callable[[], tuple[Any, list[Any]]]
 
@@ -71,8 +73,21 @@ def strips() -> tuple[Any, list[Any]]:
     return schedule_registers(declaration, StripTile(taps=3)), declaration.args
 
 
+def lines(channels: int, size: int, k: int) -> Program:
+    """Vectors along rows on a CPU."""
+
+    def make() -> tuple[Any, list[Any]]:
+        p = Conv.parse((1, channels, size, size), (channels, 1, k, k), channels, padding=k // 2)
+        declaration = declare(p)
+        return schedule_lines(declaration), declaration.args
+
+    return make
+
+
 def shared(out: Any) -> Any:
     """Article 000's schedule, with virtual threads."""
+    from examples.article_000 import SharedTile, schedule_shared
+
     return schedule_shared(out, SharedTile(32, 32, 8, 16, 1, 2))
 
 
@@ -144,9 +159,9 @@ GPU: dict[str, Program] = {f"003 {name}": walk(name) for name in article_003.VER
     "registers": strips,
 }
 CPU: dict[str, Program] = {
-    "rows K 3": depthwise(schedule_rows),
-    "rows K 7": depthwise(schedule_rows, 96, 56, 7),
-    "rows K 31": depthwise(schedule_rows, 384, 32, 31),
+    "lines K 3": lines(256, 96, 3),
+    "lines K 7": lines(96, 56, 7),
+    "lines K 31": lines(384, 32, 31),
 }
 
 

@@ -20,6 +20,7 @@ import measure
 
 import tilewright
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.templates import TEMPLATES, templates
 
 #: Kernels tried for a problem.
@@ -32,7 +33,7 @@ Named: TypeAlias = "tuple[str, dict[str, int]]"
 Row: TypeAlias = Callable[[Conv, dict[str, str], float], dict[str, Any]]
 
 
-def build(p: Conv, template: str, values: dict[str, int], target: str, path: str) -> str:
+def build(p: Convolution, template: str, values: dict[str, int], target: str, path: str) -> str:
     """Compile a kernel into a file; why not, where it cannot be."""
     try:
         chosen = TEMPLATES[template]

@@ -9,12 +9,14 @@ have 8, with the schedule for all of them, for tools that take seconds for each.
     PYTHONPATH=src python benchmarks/sanitize.py --every 4 --tools memcheck,racecheck --gpus 2
 
 With ``--each`` it is one kernel of each template, type and pass instead, of what the package has on
-record the problem with the fewest products, and of templates without records their first choice.
+record the problem with the fewest products, and of templates without records their first choice;
+with ``--dense`` of `gpu_dense.py`'s layers, of one image, each by every template's first candidate.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import multiprocessing
 import os
@@ -32,6 +34,7 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any, TypeAlias
 
+import gpu_dense
 import measure
 from gpu_depthwise import Layer
 from gpu_layers import sections
@@ -42,6 +45,7 @@ import tilewright
 from tilewright.runtime.cuda import device_name
 from tilewright.target import Target
 from tilewright.topi.operators.conv import Conv
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import templates
 from tilewright.tune.tuned import shipped
@@ -54,6 +58,8 @@ _PART = 24
 #: Seconds until a process has started under a tool and loaded PyTorch, and that the last kernel
 #: before the end may take.
 _START, _LAST = 8.0, 20.0
+#: What a line of a kernel that ran begins with.
+_LAUNCHED = "launched: "
 
 #: For templates without records.
 _UNRECORDED = tuple(
@@ -61,6 +67,11 @@ _UNRECORDED = tuple(
          kernel_w=9, padding=4, pass_=pass_, precision="tf32")
     for pass_ in ("forward", "dgrad")
 )  # fmt: skip
+
+#: Templates whose wgmma reads rows of an operand that overlap. memcheck takes as many bytes from
+#: its start as the operand would have without that, and stops the program where memory ends
+#: before: so they come last.
+_OVERLAPPING = ("gpu.whole_gradient",)
 
 #: A problem, the file of its kernel, and why there is none.
 Compiled: TypeAlias = tuple[dict[str, Any], str, str]
@@ -72,6 +83,27 @@ def wanted(every: int, only: str) -> list[Conv]:
     found = [p for section, p in both if only in f"{section} {p}"][::every]
     random.Random(0).shuffle(found)
     return found
+
+
+def wanted_dense() -> list[tuple[Convolution, Named]]:
+    """A small problem with a schedule of each GPU template of convolutions, type and pass."""
+    found: dict[tuple[str, str, str], tuple[Convolution, Named]] = {}
+    target = Target.parse(_TARGET)
+    for dtype in ("float16", "bfloat16", "tf32", "tf32x3", "float8_e4m3fn"):
+        problems = [
+            gpu_dense.problem(layer, pass_, 1, dtype)
+            for layer in itertools.chain(*gpu_dense.LAYERS.values())
+            for pass_ in ("forward", "dgrad", "wgrad")
+            if not (pass_ != "forward" and dtype.startswith("float8"))
+        ]
+        for p in sorted(problems, key=lambda p: p.flops):
+            for template in templates(p, _TARGET):
+                kind = (template.name, dtype, p.pass_)
+                if kind not in found and (tiles := template.candidates(p, target)):
+                    found[kind] = p, (template.name, dict(vars(tiles[0])))
+    chosen = list(found.values())
+    random.Random(0).shuffle(chosen)
+    return sorted(chosen, key=lambda row: row[1][0] in _OVERLAPPING)
 
 
 def wanted_each() -> list[tuple[Conv, Named]]:
@@ -103,9 +135,12 @@ def parts(jobs: list[Future[Compiled]], size: int, folder: Path) -> Iterator[Pat
         yield part
 
 
-def first_choice(p: Conv, named: Named | None, batch: int, path: str) -> Compiled:
+def first_choice(p: Convolution, named: Named | None, batch: int, path: str) -> Compiled:
     """Compile a schedule for a layer, or the first choice, of at most ``batch`` images, or all."""
-    template, values = named or first_choices(p, _TARGET, 1)[0]
+    if named is None:
+        assert isinstance(p, Conv)
+        named = first_choices(p, _TARGET, 1)[0]
+    template, values = named
     p = p.replace(batch=min(p.batch, batch or p.batch))
     return p.to_dict(), path, build(p, template, values, _TARGET, path)
 
@@ -118,12 +153,14 @@ def launch(listed: str, seconds: float) -> None:
     for problem, path in json.loads(Path(listed).read_text()):
         if time.monotonic() > end:
             return
-        layer = Layer(Problem.from_dict(problem), sets=1)
-        kernel = tilewright.load(path)
-        kernel(*layer.operands()[0], layer.result[0])
+        p, kernel = Problem.from_dict(problem), tilewright.load(path)
+        if p.operator.startswith("depthwise_"):
+            layer = Layer(p, sets=1)
+            kernel(*layer.operands()[0], layer.result[0])
+        else:
+            gpu_dense.Operands(p).ours(kernel, 0)
         torch.cuda.synchronize()
-        print(f"{layer.p}", flush=True)
-        del layer
+        print(f"{_LAUNCHED}{p}", flush=True)
 
 
 def check(tool: str, listed: Path, gpu: int, seconds: float) -> tuple[int, str]:
@@ -178,6 +215,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--every", type=int, default=1, help="take every N-th layer")
     parser.add_argument("--each", action="store_true", help="each template, type and pass")
+    parser.add_argument("--dense", action="store_true", help="dense and grouped convolutions")
     parser.add_argument("--only", default="", help="sections and problems that contain this")
     parser.add_argument("--batch", type=int, default=0, help="the most images, 0 for all")
     parser.add_argument("--tools", default="memcheck,racecheck,synccheck")
@@ -191,11 +229,13 @@ def main() -> None:
         launch(arguments.launch, arguments.seconds)
         return
     failed, end = False, time.monotonic() + arguments.seconds
-    layers: list[tuple[Conv, Named | None]]
+    layers: list[tuple[Convolution, Named | None]]
     layers = [(p, None) for p in wanted(arguments.every, arguments.only)]
     stem = "h200_sanitizer"
     if arguments.each:
         layers, stem = [*wanted_each()], f"{stem}_each"
+    elif arguments.dense:
+        layers, stem = [*wanted_dense()], f"{stem}_dense"
     with TemporaryDirectory() as name:
         known = measure.environment() | {"device": device_name()}
         header = "".join(f"{key}: {value}\n" for key, value in known.items())
@@ -232,7 +272,7 @@ def main() -> None:
         for tool, log in logs.items():
             failed |= not sound[tool].result()
             lines = log.read_text().splitlines()
-            launched = sum(line.startswith("depthwise_") for line in lines)
+            launched = sum(line.startswith(_LAUNCHED) for line in lines)
             found = Counter(line for line in lines if "SUMMARY" in line)
             words = "; ".join(f"{times} times {line}" for line, times in found.items())
             print(f"{tool}, {launched} of {len(layers)} kernels: {words}", flush=True)

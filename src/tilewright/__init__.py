@@ -6,6 +6,7 @@ The names below are loaded when they are first used, so that ``import tilewright
 from __future__ import annotations
 
 import importlib
+import sys
 from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
@@ -52,7 +53,8 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
+        here = sys.modules[__name__]  # by which Python says what is near
+        raise AttributeError(f"tilewright has no attribute {name!r}", name=name, obj=here)
     module = importlib.import_module(home)
     found = module if home == f"tilewright.{name}" else getattr(module, name)
     globals()[name] = found

@@ -11,7 +11,7 @@ from tests.support.tiles import HOPPER, TARGETS, check_tile, module_of
 
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.nn.box_copies import in_boxes, sliced
+from tilewright.topi.nn.box_copies import filled_up, in_boxes, sliced, widths
 from tilewright.topi.templates import TEMPLATES, templates
 
 
@@ -85,7 +85,8 @@ def test_pixels_are_copied_to_whole_lines(
 ) -> None:
     """Where each is read often, which small problems have no time for."""
     more = SMALL | {k: v for k, v in values.items() if k != "channels"}
-    p = Conv.parse((1, 136, 6, 8), (72, 136, 3, 2), 1, **more)
+    filters = 136 if "pass_" in values else 72
+    p = Conv.parse((1, 136, 6, 8), (filters, 136, 3, 2), 1, **more)
     p = p.replace(channels=values.get("channels", p.channels))
     given = in_boxes.__wrapped__(p)
     monkeypatch.setattr("tilewright.topi.nn.box_copies._COPIED", 0)
@@ -99,6 +100,31 @@ def test_pixels_are_copied_to_whole_lines(
                 check_tile(name, p, tile, target)
     finally:
         in_boxes.cache_clear()
+
+
+@pytest.mark.parametrize(("channels", "filled"), [
+    (16, 16), (24, 32), (40, 64), (72, 96), (96, 96), (144, 192), (200, 256),
+])  # fmt: skip
+def test_taps_bring_no_rows_of_32_bytes_for_several_of_which_products_wait(
+    channels: int, filled: int
+) -> None:
+    p = Conv.parse((8, channels, 14, 14), (64, channels, 3, 3), 1, **SMALL)
+    assert filled_up(p) == filled
+    assert filled_up(p, whole=True) == widths(p.dtype).filled(channels)
+    two = p.replace(channels=2 * channels, groups=2)  # whose channels lie side by side
+    assert filled_up(two) == widths(p.dtype).filled(channels)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("values", [{}, {"pass_": "dgrad", "stride": 2}], ids=str)
+def test_channels_may_be_short_of_the_rows_that_bring_them(
+    target: str, values: dict[str, Any]
+) -> None:
+    filters, channels = (24, 40) if not values else (144, 24)
+    p = Conv.parse((2, channels, 7, 7), (filters, channels, 3, 3), 1, **SMALL | values)
+    for name in ("gpu.box_products", "gpu.window_products"):
+        tile = TEMPLATES[name].tiles(p, Target.parse(target))[0]
+        check_tile(name, p, tile, target)
 
 
 @pytest.mark.parametrize("target", TARGETS)

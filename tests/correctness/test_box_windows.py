@@ -51,6 +51,8 @@ def test_tiles_of_windows_go_on_from_one_image_to_the_next(
 @pytest.mark.parametrize(("values", "turned"), [
     ({"epilogue": "bias+residual+relu"}, 1), ({"pass_": "dgrad"}, 0),
     ({"padding": 2, "dtype": "bfloat16", "groups": 2}, 0), ({"pass_": "dgrad"}, 1),
+    ({"pass_": "dgrad", "padding": 1, "stride": 2}, 0),
+    ({"pass_": "dgrad", "padding": (0, 1, 2, 1), "stride": (2, 3)}, 1),
 ])  # fmt: skip
 def test_windows_are_summed_in_parts(values: dict[str, Any], turned: int, target: str) -> None:
     """Also where channels are the rows of instructions."""

@@ -7,7 +7,7 @@ import pytest
 from tilewright.target import Target
 from tilewright.topi import Conv
 from tilewright.topi.gpu.machine import MACHINE
-from tilewright.topi.gpu.wave_balance import busiest, evenly
+from tilewright.topi.gpu.reductions import busiest, evenly
 from tilewright.topi.pieces.reduction_tiles import ReductionTile
 from tilewright.topi.templates import TEMPLATES
 

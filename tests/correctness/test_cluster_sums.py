@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -74,6 +75,17 @@ def test_parts_are_read_in_vectors_of_16_bytes() -> None:
     code = disassemble(compile_cubin(text, "sm_90a").data)
     assert code.count("LD.E.128") == 8
     assert code.count("UCGABAR_WAIT") == 2
+
+
+@pytest.mark.needs_nvrtc
+def test_blocks_meet_without_a_fence_of_the_gpu_and_read_all_parts_before_they_store() -> None:
+    p, tile = _layer(512, 2048, 1, "wgrad", 64), BoxGradientTile(128, 128, 4, 2, 1, 1, 0, 1, 1)
+    func = lowered("gpu.box_gradient", p, tile, HOPPER)
+    text = generate(tilewright.ir.Module("m", func.params, (func,)), "sm_90a").text
+    code = disassemble(compile_cubin(text, "sm_90a").data)
+    assert "MEMBAR.ALL.GPU" not in code
+    moved = re.findall(r"LD\.E\.128|STG\.E\.64", code)
+    assert moved == ["LD.E.128"] * 16 + ["STG.E.64"] * 8
 
 
 def _layer(

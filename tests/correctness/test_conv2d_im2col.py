@@ -17,9 +17,8 @@ from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
 from tilewright.topi import Conv, nn
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile, schedule_conv2d_columns
-from tilewright.topi.gpu.conv2d_lanes import LaneTile, schedule_conv2d_lanes
+from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
 from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
-from tilewright.topi.gpu.lane_tiles import conv2d_lanes_tiles
 from tilewright.topi.templates import TEMPLATES
 
 SCHEDULES = {

@@ -14,8 +14,9 @@ from tilewright.cli._demo.space import Candidate, candidates
 from tilewright.cli._measure.machine import find
 from tilewright.cli._measure.peers import Peers
 from tilewright.cli.main import main
-from tilewright.ir.errors import TargetError
-from tilewright.topi.cpu.depthwise_conv2d import RowTile, schedule_rows
+from tilewright.ir.errors import ProblemError, TargetError
+from tilewright.topi.cpu.depthwise_lines import LineTile
+from tilewright.topi.templates import TEMPLATES
 
 TINY = [Layer("", 3, 9, 7, 3), Layer("", 2, 8, 11, 5, 2), Layer("", 2, 5, 4, 7)]
 
@@ -91,7 +92,7 @@ def test_a_quick_run_finds_right_kernels_and_writes_what_it_found(tmp_path, alon
     text = capsys.readouterr().out
     assert "8×12×12 K3" in text
     assert "K5 s2" in text
-    assert "vectors of" in page
+    assert "cpu.lines: rows" in page
     assert "LLVM IR" in page
     assert re.sub("<[^>]*>", "", page).count("define ") >= 2
 
@@ -204,8 +205,7 @@ def test_candidates_that_fail_are_counted_with_the_reason_and_stop_nothing(
     tmp_path, alone, monkeypatch, capsys
 ):
     def right(layer):
-        args = layer.declare()
-        return schedule_rows(args[-1], RowTile(2, 1, 8, 3)), args
+        return TEMPLATES["cpu.lines"].scheduled(layer.problem, LineTile(2, 1, 8, 3))
 
     def wrong(layer):
         s, (*_, out) = right(layer)
@@ -276,6 +276,19 @@ def test_a_library_that_fails_on_a_layer_is_left_out_of_it(monkeypatch):
     problem = TINY[0].problem
     assert peers.batches(problem, {}) == {}
     assert peers.hints == [f"PyTorch fails on {problem}: no such convolution"]
+
+
+def test_what_a_library_does_not_have_is_said_once(monkeypatch):
+    peers = Peers(find("sim", 1))
+    peers.names = ["ONNX Runtime"]
+
+    def fail(*_):
+        raise ProblemError("there is no ONNX model for mlp")
+
+    monkeypatch.setattr(peers, "_onnxruntime", fail)
+    for layer in (*TINY, *TINY):
+        assert peers.batches(layer.problem, {}) == {}
+    assert peers.hints == ["ONNX Runtime is left out: there is no ONNX model for mlp"]
 
 
 def test_without_a_terminal_a_line_a_layer_is_printed(tmp_path, alone, capsys):

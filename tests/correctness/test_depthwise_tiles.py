@@ -19,8 +19,7 @@ from tilewright import te
 from tilewright.ir.errors import TargetError
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.cpu.amx_tiles import amx_tiles
-from tilewright.topi.cpu.depthwise_tiles import AmxTile, declare_amx, schedule_amx
+from tilewright.topi.cpu.depthwise_tiles import AmxTile, amx_tiles, declare_amx, schedule_amx
 from tilewright.topi.templates import candidates
 
 MIDDLE = Conv.parse("2x3x20x22", "3x1x9x11", padding=(4, 5, 4, 5), dtype="bfloat16")

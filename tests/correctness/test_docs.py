@@ -102,3 +102,9 @@ def test_every_page_is_listed_in_the_navigation_or_the_index_of_decisions():
     listed = (ROOT / "mkdocs.yml").read_text() + (ROOT / "docs/decisions/index.md").read_text()
     paths = (page.relative_to(ROOT / "docs") for page in PAGES[1:])
     assert [p for p in paths if (p.name if "decisions" in p.parts else str(p)) not in listed] == []
+
+
+def test_the_first_page_links_every_page_beside_it():
+    first = (ROOT / "docs/index.md").read_text()
+    beside = [page.name for page in PAGES[1:] if page.parent == ROOT / "docs"]
+    assert [name for name in beside if name != "index.md" and f"({name})" not in first] == []

@@ -11,7 +11,8 @@ from tilewright.select import knn
 from tilewright.select.choice import choose, machine_of, options
 from tilewright.select.knn import distance, guesses
 from tilewright.target import Target
-from tilewright.topi import Conv
+from tilewright.topi import Conv, Gemm
+from tilewright.topi.operators import Program
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune import library, tuned
 from tilewright.tune.entity import TuningError
@@ -47,6 +48,18 @@ def record(path, problem, device=HERE, target="llvm", order=None, seconds=1e-6):
             device,
         )  # fmt: skip
     return library.parameters_of(configs[0])
+
+
+@pytest.mark.parametrize("problem", [
+    SMALL, Gemm(m=4, n=16, k=16), Program(body=("exp(a0)",), operands=("float32[4x16]",)),
+], ids=["conv", "gemm", "program"])  # fmt: skip
+def test_records_of_other_operators_constants_do_not_matter(tmp_path, problem):
+    for other in (SMALL.replace(constants=("filter",)), Gemm(m=4, n=8, k=16, constants=("b",))):
+        record(tmp_path / "r.sqlite", other)
+    chosen = choose(problem, "llvm")
+    assert chosen.algorithm.can(problem, LLVM) == ""
+    if problem is SMALL:
+        assert next(guesses(problem, LLVM, "this one")).seconds == pytest.approx(1e-6)
 
 
 def first(problem, target=LLVM, device="this one"):

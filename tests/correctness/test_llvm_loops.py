@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,6 +21,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Allocate, Evaluate, For, ForKind, If, Let, Pragma, Stmt, seq
 from tilewright.runtime import build
+from tilewright.runtime.llvm_sequence import LLVMSequence
 from tilewright.target import Target
 
 TARGETS = ["llvm", "llvm -threads=1", "llvm -threads=3"]
@@ -188,6 +190,32 @@ def test_scratch_that_cannot_be_had_is_an_error() -> None:
     run = build(Module("f", (a, n), (func,)), Target.parse("llvm"))
     with pytest.raises(MemoryError, match="kernel f"):
         run(np.zeros(4, np.float32), 1 << 10)
+
+
+def test_programs_in_sequence_run_in_order_up_to_one_without_memory() -> None:
+    a, b = buffer("a", (4,)), buffer("b", (4,))
+    scratch = buffer("scratch", (1 << 50,), "global")
+
+    def program(name: str, source: Buffer, to: Buffer, body: Stmt) -> Any:
+        made = Module(name, (source, to), (Func(name, (source, to), body),))
+        return build(made, Target.parse("llvm")).program
+
+    double = program("double", a, b, loop("i", 4, lambda i: store(b, i, a[i] * 2.0)))
+    add = program("add", b, a, loop("i", 4, lambda i: store(a, i, b[i] + 1.0)))
+    huge = program("huge", a, b, Allocate(scratch, store(b, 0, 0.0)))
+    x, y = np.arange(4, dtype=np.float32), poisoned(4)
+    pointers = [y.ctypes.data, x.ctypes.data]
+    twice = LLVMSequence([double, add, double], [(1, 0), (0, 1), (1, 0)])
+    twice.place(pointers)
+    twice()
+    np.testing.assert_array_equal(x, [1, 3, 5, 7])
+    np.testing.assert_array_equal(y, [2, 6, 10, 14])
+    broken = LLVMSequence([add, huge, double], [(0, 1), (1, 0), (1, 0)])
+    broken.place(pointers)
+    with pytest.raises(MemoryError, match="kernel huge"):
+        broken()
+    np.testing.assert_array_equal(x, [3, 7, 11, 15])
+    np.testing.assert_array_equal(y, [2, 6, 10, 14])
 
 
 def test_several_functions_share_workspaces() -> None:

@@ -70,6 +70,14 @@ def test_a_model_is_loaded_from_a_file_and_called_by_name_or_in_order(tmp_path):
 
 
 @pytest.mark.needs_onnxruntime
+def test_a_model_in_memory_is_loaded_as_its_file_is():
+    import onnx
+
+    data = onnx_model([node("Add", "x x")], {"x": [3]})
+    x = np.ones(3, "float32")
+    assert (tilewright.load(onnx.load_from_string(data))(x) == 2).all()
+
+
 def test_dimensions_that_are_open_are_compiled_for_when_they_are_met(image):
     data = resnet().model(batch="N")
     model = tilewright.load(data)
@@ -128,6 +136,12 @@ def test_outputs_may_be_inputs_constants_and_one_another():
     first["d"][:] = 7
     assert (model.run({"x": x})["d"] == w).all()
     assert not np.shares_memory(first["a"], x)
+
+
+def test_an_input_may_be_read_by_nobody():
+    model = onnx_model([node("Relu", "x")], {"unread": [2, 3], "x": [4]}, ("y",))
+    given = {"unread": np.zeros((2, 3), "float32"), "x": np.float32([-1, 0, 2, 3])}
+    assert (tilewright.load(model).run(given)["y"] == [0, 0, 2, 3]).all()
 
 
 def test_weights_may_be_nodes_and_lie_in_files_beside_the_model(tmp_path):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from examples.article_000 import SharedTile, schedule_shared
 from tests.support.mutation import mutants
 
 from tilewright import te
@@ -20,7 +21,6 @@ from tilewright.runtime.sim import SimulationError, compile_module
 from tilewright.schedule import Schedule, create_schedule
 from tilewright.target import Target
 from tilewright.topi.elementwise import relu
-from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
 from tilewright.topi.nn import depthwise_conv2d_nchw, scale_shift
 from tilewright.verify import check
 

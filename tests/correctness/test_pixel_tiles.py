@@ -75,8 +75,7 @@ def test_a_thread_multiplies_and_hardly_does_anything_else(turns, stages, dtype)
 @pytest.mark.parametrize(("k", "size"), [(3, 112), (5, 56), (7, 7), (31, 32)])
 def test_tiles_fit_and_each_is_named_once(k, size, dtype):
     p = problem((64, 96, size, size), (96, 1, k, k), dtype, padding=k // 2)
-    target = tilewright.Target.parse(SM_90A)
-    tiles = box_tiles(p, target)
+    tiles = box_tiles(p)
     assert len(tiles) == len(set(tiles))
     template = TEMPLATES["gpu.pixel_tiles"]
     for tile in (tiles[0], tiles[-1]):

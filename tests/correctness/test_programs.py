@@ -8,9 +8,11 @@ import pytest
 
 from tilewright.ir.errors import ProblemError
 from tilewright.select import choose
+from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
 from tilewright.topi.operators import Program
 from tilewright.topi.problem import Problem
+from tilewright.topi.templates import candidates
 
 P = Program(
     operands=("float32[4x6]", "float32[6]"),
@@ -68,3 +70,22 @@ def test_what_is_no_program_is_refused(operands, body, match):
 def test_a_program_has_no_epilogue():
     with pytest.raises(ProblemError, match="has no epilogue"):
         P.replace(epilogue=("relu",))
+
+
+@pytest.mark.parametrize("width", [16, 19, 40])
+@pytest.mark.parametrize(
+    ("body", "wanted"),
+    [
+        (("transpose(a0, axes=(0, 2, 3, 1))",), lambda x: x),
+        (("quantize(a0, 0.5, 3, dtype='uint8')", "transpose(t0, axes=(0, 2, 3, 1))"),
+         lambda x: np.clip(np.rint(x / 0.5) + 3, 0, 255)),
+    ],
+)  # fmt: skip
+def test_images_of_few_channels_are_turned_by_vectors_of_pixels(body, wanted, width):
+    p = Program(operands=(f"float32[2x3x5x{width}]",), body=body)
+    (template, config), *_ = candidates(p, "llvm")
+    assert (config.columns, config.vectors) == (3, 1)
+    x = np.random.default_rng(0).uniform(-2, 9, (2, 3, 5, width)).astype("float32")
+    y = np.full(p.result.shape, 99, p.result.dtype)
+    Scheduled(template).kernel(p, config, Target.parse("llvm"))(x, y)
+    np.testing.assert_array_equal(y, wanted(x).transpose(0, 2, 3, 1))

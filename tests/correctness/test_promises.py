@@ -25,7 +25,7 @@ SKETCHED = [
 NAMED: dict[str, set[str]] = {
     "select": {
         "band_cost.py", "cost.py", "features.py", "large_filter_model.py", "pair_cost.py",
-        "plane_band_cost.py", "plane_cost.py", "product_features.py", "products.py", "ranking.py",
+        "plane_band_cost.py", "product_features.py", "products.py", "ranking.py",
         "staged_cost.py",
     },
     "tune": {"article_003.py", "template.py"},

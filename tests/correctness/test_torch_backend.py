@@ -78,7 +78,7 @@ def test_a_network_is_one_region_of_folded_kernels(net):
     assert [s.node.operator for s in turned] == ["transpose", *(s.node.operator for s in as_it_lay)]
     assert sum("conv" in s.node.operator for s in as_it_lay) == 2
     assert len(as_it_lay) == 7
-    assert "operators taken, in 1 regions" in str(found[0])
+    assert "operators taken, in 1 region" in str(found[0])
 
 
 def images():
@@ -274,6 +274,21 @@ def test_compile_measures_both_and_changes_nothing():
     assert report.after > 0
     assert report.kept is (report.after < report.before)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+
+
+def test_a_gradient_that_is_rounding_alone_is_compared_with_its_modules():
+    """A bias in front of a batch normalisation has none."""
+    model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()).train()
+    report = tt.compile_(model, torch.randn(2, 3, 12, 12), seconds=0.01)
+    assert report.before > 0, report.reason
+    wanted = {"gradient by c.weight": torch.ones(8), "gradient by c.bias": torch.full((2,), 1e-7)}
+    noisy = wanted | {"gradient by c.bias": torch.full((2,), -3e-7)}
+    assert compiling._difference(wanted, noisy) == ""
+    wrong = wanted | {"gradient by c.bias": torch.full((2,), 1e-2)}
+    assert "its gradient by c.bias differs" in compiling._difference(wanted, wrong)
+    assert "its result 0" in compiling._difference(
+        {"result 0": torch.ones(2)}, {"result 0": torch.full((2,), torch.nan)}
+    )
 
 
 class Attention(nn.Module):

@@ -92,6 +92,35 @@ def test_first_and_second_derivatives_are_right(transposed, rank):
 
 
 @pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("form", [torch.contiguous_format, torch.channels_last], ids=str)
+def test_pytorchs_kernel_computes_what_it_was_measured_to_be_fastest_at(
+    transposed, form, monkeypatch
+):
+    """All passes, with a bias, and what follows in another policy."""
+    monkeypatch.setattr("tilewright.select.choice.MEASURED", 1)
+    taken = []
+    monkeypatch.setattr(
+        "tilewright.select.vendor.Call.seconds", lambda call, _: taken.append(call.problem) or 1e-12
+    )
+    x = torch.randn(2, 4, 7, 6).to(memory_format=form).requires_grad_()
+    w, b = torch.randn(4, 4, 3, 3, requires_grad=True), torch.randn(4)
+    before = tt.set_policy("profile")
+    try:
+        for policy in ("profile", "heuristic", "reproducible"):
+            tt.set_policy(policy)
+            theirs = THEIRS[transposed][2](x.double(), w.double(), b.double(), stride=2, padding=1)
+            ours = OURS[transposed][2](x, w, b, stride=2, padding=1)
+            assert ours.is_contiguous(memory_format=form)
+            assert error(ours, theirs) < 1e-5
+            assert all(e < 1e-5 for e in gradient_errors(ours, theirs, (x, w)))
+            with torch.no_grad():
+                assert error(OURS[transposed][2](x, w, b, stride=2, padding=1), theirs) < 1e-5
+    finally:
+        tt.set_policy(before)
+    assert {p.pass_ for p in taken} == {"forward", "dgrad", "wgrad"}
+
+
+@pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("rank", [2, 3])
 def test_the_memory_format_of_the_output_is_that_of_the_input(transposed, rank):
     x = torch.randn(2, 4, *[5] * rank).to(memory_format=FORMS[rank])
@@ -160,7 +189,7 @@ def test_a_transposed_convolution_is_a_call_of_an_operator(operator, rank):
 def test_what_is_no_convolution_is_refused():
     x, w = torch.ones(1, 4, 5, 5), torch.ones(4, 4, 3, 3)
     for words, call in (
-        ("does not fit 4 channels in 3 groups", lambda: tt.conv2d(x, w, groups=3)),
+        ("groups=3: it is a divisor of the channels", lambda: tt.conv2d(x, w, groups=3)),
         ("padded image one of 5", lambda: tt.conv2d(x, torch.ones(4, 4, 7, 7))),
         ("bias is", lambda: tt.conv2d(x, w, torch.ones(3))),
         ("float64", lambda: tt.conv2d(x, w.double())),

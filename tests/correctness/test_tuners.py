@@ -179,6 +179,23 @@ def test_a_search_of_the_library_begins_with_its_best_guesses():
     assert first[:3] == guesses[:3]
 
 
+@pytest.mark.parametrize("model", ["auto", "numpy"])
+def test_problems_with_other_epilogues_do_not_disturb_a_search(model):
+    first, second = (
+        library.task(Conv.parse("1x8x12x12", "8x8x3x3", groups=1, epilogue=steps), "llvm")
+        for steps in ("", "bias+relu")
+    )
+    pairs = [
+        (MeasureInput(first, first.config_space.get(k)), MeasureResult((1e-6 * (1 + k),)))
+        for k in range(12)
+    ]
+    tuner = autotvm.tuner.XGBTuner(second, model=model)
+    tuner.load_history(pairs)
+    inputs = [MeasureInput(tuner.task, c) for c in tuner.next_batch(8)]
+    tuner.load_history([(i, MeasureResult((1e-6,))) for i in inputs])
+    assert len({c.index for c in tuner.next_batch(8)} | set(tuner.visited)) == 16
+
+
 def test_early_stopping_counts_trials_that_brought_nothing():
     tuner = autotvm.tuner.GridSearchTuner(article())
     costs = Table([1e-6, *[2e-6] * 2879], DEVICE)
@@ -270,6 +287,18 @@ def test_the_display_says_why_a_search_ended_early():
     assert f"of 1000 asked for: the space has no more than {size}; none failed" in text
     text, size = shown(size, early_stopping=2, batch=1)
     assert f"of {size} asked for: nothing better in 2 trials" in text
+
+
+def test_the_display_says_why_a_candidate_failed():
+    from rich.console import Console
+
+    out, task = io.StringIO(), create("tests/scaled", (64,), "llvm")
+    tuner = autotvm.tuner.GridSearchTuner(task)
+    tuner.last_reason = "vectorize: the axis is bound (stage 'B')\nand more"
+    costs = Table([1e-6] * len(task.config_space), DEVICE)
+    tuner.tune(2, costs, callbacks=[Display(console=Console(file=out, width=200))])
+    last = out.getvalue().splitlines()[-1]
+    assert last == "the last that failed: vectorize: the axis is bound (stage 'B')"
 
 
 def test_the_display_says_how_many_trials_are_new(tmp_path):

@@ -159,6 +159,18 @@ def test_everything_in_te_is_in_tvm_too():
     assert isinstance(add_one()[0], tvm.schedule.Schedule)
 
 
+def test_tags_let_a_traversal_reach_the_convolution():
+    """As the schedules of TVM's articles walk from the output to what they schedule."""
+    x, w, v = (te.placeholder(shape) for shape in ((1, 4, 8, 8), (4, 1, 3, 3), (4,)))
+    conv = topi.nn.depthwise_conv2d_nchw(x, w, 1, "SAME", 1)
+    op, met = topi.nn.relu(topi.nn.scale_shift_nchw(conv, v, v)).op, []
+    while topi.tag.is_broadcast(op.tag):
+        met.append(op.name)
+        op = op.input_tensors[0].op
+    assert (met, op.tag) == (["Relu", "ScaleShift"], "depthwise_conv2d_nchw")
+    assert "pad" in op.input_tensors[0].op.tag
+
+
 # -- names that are not here -------------------------------------------------------------------
 
 
@@ -171,6 +183,11 @@ def test_everything_in_te_is_in_tvm_too():
         ("te.comput", "compute"),
         ("te.crate_schedule", "create_schedule"),
         ("tvm.nd.arry", "array"),
+        ("tvm.relay.frontend", "tilewright.load"),
+        ("tvm.tir.Schedule", "te.create_schedule"),
+        ("tvm.ir_pass", "tilewright lower"),
+        ("tvm.autotvm.RPCRunner", "LocalRunner"),
+        ("tvm.autotvm.tunr", "dir.tvm.autotvm. lists"),
         ("tvm.topy", "topi"),
     ],
 )

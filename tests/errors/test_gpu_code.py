@@ -11,7 +11,7 @@ from tilewright.codegen.opencl import generate as generate_opencl
 from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.expr import Var
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import Allocate, For, ForKind, Stmt
+from tilewright.ir.stmt import Allocate, For, ForKind, Stmt, Sync, seq
 from tilewright.runtime import cuda, nvrtc
 from tilewright.target import Target
 
@@ -52,6 +52,13 @@ def test_shuffles_without_warps() -> None:
 
 
 @pytest.mark.needs_nvrtc
+def test_a_barrier_of_a_cluster_in_opencl() -> None:
+    b, tx = buffer("B", (32,)), Var.make("tx")
+    module = kernel("k", (b,), seq(Sync("cluster"), store(b, tx, 1.0)), threadIdx_x=(tx, 32))
+    with pytest.raises(TargetError, match=r"OpenCL has no clusters, and so no T.sync\('cluster'\)"):
+        generate_opencl(module)
+
+
 def test_an_architecture_that_nvrtc_does_not_know() -> None:
     with pytest.raises(TargetError, match="cannot compile for sm_99: it knows sm_75 to sm_121"):
         nvrtc.compile_cubin("", "sm_99")

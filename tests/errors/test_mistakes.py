@@ -112,6 +112,24 @@ def test_primitives_belong_to_stages():
         s.spilt
 
 
+def test_a_name_that_is_misspelt_is_told_what_is_near():
+    s, (_, b) = twice()
+    with pytest.raises(AttributeError, match=r"did you mean reorder\?"):
+        s[b].reoder()
+    with pytest.raises(AttributeError, match=r"did you mean cache_read\?"):
+        s.cache_reed()
+    for module, name in ((te, "compue"), (tilewright, "biuld")):
+        with pytest.raises(AttributeError) as caught:
+            getattr(module, name)
+        assert (caught.value.name, caught.value.obj) == (name, module)  # what Python goes by
+
+
+def test_the_arguments_of_a_program_are_a_list():
+    s, (a, _) = twice()
+    with pytest.raises(TargetError, match="the arguments of the schedule in a list"):
+        tilewright.build(s, a, "llvm")
+
+
 def test_a_target_is_spelt_right():
     s, args = twice()
     with pytest.raises(TargetError, match="did you mean 'llvm'"):

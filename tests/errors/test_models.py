@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 from tests.support.models import node, onnx_model, write
@@ -96,6 +99,15 @@ def test_inputs_are_checked():
         model.run({"x": X, "z": X[:1]})
     with pytest.raises(ModelError, match="1 inputs: the model takes"):
         model(X)
+    with pytest.raises(ModelError, match='dictionary of them by name, {"x": ..., "z": ...}'):
+        model.run(X)
+
+
+def test_a_model_is_copied_but_not_pickled():
+    model = tilewright.load(onnx_model([node("Add", "x x")], {"x": ["N", 3]}))
+    assert (copy.deepcopy({"a": model})["a"](X) == 2 * X).all()
+    with pytest.raises(ModelError, match="load it in each process"):
+        pickle.dumps(model)
 
 
 def test_what_is_no_model_is_refused(tmp_path):
@@ -105,6 +117,10 @@ def test_what_is_no_model_is_refused(tmp_path):
         tilewright.load(write(tmp_path, b""))
     with pytest.raises(ModelError, match="cannot be read: No such file"):
         tilewright.load(tmp_path / "none.onnx")
+    with pytest.raises(ModelError, match="got a dict: models of PyTorch are compiled by"):
+        tilewright.load({})
+    with pytest.raises(ModelError, match="and no model, whose name ends in .onnx"):
+        tilewright.load(tmp_path)
 
 
 @pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname"])

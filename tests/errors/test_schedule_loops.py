@@ -110,7 +110,7 @@ class TestSplit:
 
     def test_with_both(self, stage: Any) -> None:
         refuses(
-            lambda: stage.split(stage.op.axis[1], 2, 4), "factor or nparts, and both is given",
+            lambda: stage.split(stage.op.axis[1], 2, 4), "factor or nparts, and both are given",
             stage="C", axis="j", mend="Write split(axis, factor=n)",
         )  # fmt: skip
 

@@ -44,6 +44,11 @@ def test_an_input_of_other_channels_is_refused_in_the_words_of_pytorch(name, bat
     assert "16 channels" in str(ours.value)
 
 
+def test_an_example_in_the_place_of_the_filter_is_refused():
+    with pytest.raises(ArgumentError, match="is a Tensor: inputs .* are given as example="):
+        tilewright.torch.optimize_(torch.nn.Conv2d(4, 4, 3, groups=4), torch.ones(1, 4, 5, 5))
+
+
 @pytest.mark.parametrize("given", [{}, None, [torch.nn.ReLU()], torch.nn.Conv2d])
 def test_what_is_no_module_is_not_optimized(given):
     with pytest.raises(ArgumentError, match="optimize_ takes a torch.nn.Module, got a"):

@@ -43,6 +43,11 @@ def test_an_example_that_the_model_does_not_take():
         tt.compile_(MODEL, [torch.ones(1, 3)])
 
 
+def test_what_is_no_module_is_not_compiled():
+    with pytest.raises(ArgumentError, match="compile_ takes a torch.nn.Module, got a function"):
+        tt.compile_(lambda x: x, torch.ones(1, 3))
+
+
 def test_a_model_that_is_not_compiled_stays_as_it_is(monkeypatch):
     def refuses(*_, **__):
         raise RuntimeError("no compiler")

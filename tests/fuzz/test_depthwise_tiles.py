@@ -9,8 +9,7 @@ from tests.support.depthwise import TOLERANCE, run
 from tests.support.wide_problems import wide_problems
 
 from tilewright.target import Target
-from tilewright.topi.cpu.amx_tiles import amx_tiles, suits_amx
-from tilewright.topi.cpu.depthwise_tiles import declare_amx, schedule_amx
+from tilewright.topi.cpu.depthwise_tiles import amx_tiles, declare_amx, schedule_amx, suits_amx
 
 #: Of 25 taps and more, in rows of 4 and more.
 _KERNELS = st.one_of(

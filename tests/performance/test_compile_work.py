@@ -11,15 +11,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from tests.support.layers import Program, scheduled, strips
+from examples.article_000 import SharedTile, schedule_shared
+from tests.support.layers import Program, lines, scheduled, strips
 
 from tilewright import te
 from tilewright.codegen.cuda import generate as generate_cuda
 from tilewright.codegen.llvm.module import generate as generate_llvm
 from tilewright.ir.func import Module
 from tilewright.lower.pipeline import lower
-from tilewright.topi.cpu.depthwise_conv2d import schedule_rows
-from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
 from tilewright.verify import verify
 
 CUDA = "cuda -arch=sm_90a"
@@ -94,8 +93,8 @@ BOUNDS: dict[str, tuple[Program, str, int, tuple[int, int, int]]] = {
     "shared": (scheduled(shared), CUDA, 3, (190, 30, 50)),
     "parts": (scheduled(parts), CUDA, 3, (220, 80, 60)),
     "strips": (strips, CUDA, 3, (110, 10, 30)),
-    "rows": (scheduled(schedule_rows), "llvm", 3, (120, 8, 65)),
-    "rows, 7 x 7": (scheduled(schedule_rows), "llvm", 7, (150, 11, 180)),
+    "lines": (lines, "llvm", 3, (120, 8, 65)),
+    "lines, 7 x 7": (lines, "llvm", 7, (150, 11, 180)),
 }
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import pytest
-from tests.support.layers import Program, scheduled, strips
+from examples.article_000 import SharedTile, schedule_shared
+from tests.support.layers import Program, lines, scheduled, strips
 
 from tilewright import te
 from tilewright.arith import system
 from tilewright.lower.pipeline import lower
 from tilewright.schedule import Schedule
-from tilewright.topi.cpu.depthwise_conv2d import schedule_rows
-from tilewright.topi.gpu.depthwise_shared import SharedTile, schedule_shared
 from tilewright.verify import check
 
 
@@ -20,8 +19,8 @@ def shared(output: te.Tensor) -> Schedule:
 
 @pytest.mark.parametrize(
     ("program", "target"),
-    [(scheduled(shared), "sim"), (strips, "sim"), (scheduled(schedule_rows), "llvm")],
-    ids=["shared", "strips", "rows"],
+    [(scheduled(shared), "sim"), (strips, "sim"), (lines, "llvm")],
+    ids=["shared", "strips", "lines"],
 )
 @pytest.mark.parametrize(("channels", "size", "k"), [(256, 96, 3), (144, 37, 5), ("n", 20, 3)])
 def test_without_isl(

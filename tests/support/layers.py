@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 from tilewright import te
 from tilewright.schedule import Schedule
-from tilewright.topi.declare import declare
+from tilewright.topi.cpu.depthwise_lines import schedule_lines
+from tilewright.topi.declare import Declaration, declare
 from tilewright.topi.nn import depthwise_conv2d_nchw
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.register_tiles import StripTile
@@ -32,9 +33,20 @@ def scheduled(schedule: Callable[[te.Tensor], Schedule]) -> Program:
 
 def strips(channels: int | str, size: int, k: int) -> tuple[Schedule, list[te.Tensor]]:
     """Strips in registers on a GPU, all taps written out, of a declared problem."""
+    declaration = declared(channels, size, k)
+    return schedule_registers(declaration, StripTile(taps=k)), declaration.args
+
+
+def lines(channels: int | str, size: int, k: int) -> tuple[Schedule, list[te.Tensor]]:
+    """Vectors along rows on a CPU, of a declared problem."""
+    declaration = declared(channels, size, k)
+    return schedule_lines(declaration), declaration.args
+
+
+def declared(channels: int | str, size: int, k: int) -> Declaration:
+    """The problem as the library declares it."""
     batch, many = (te.var("n"), 16) if channels == "n" else (None, int(channels))
     problem = Conv(
         batch=1, channels=many, height=size, width=size, kernel_h=k, kernel_w=k, padding="SAME"
     )
-    declaration = declare(problem, batch)
-    return schedule_registers(declaration, StripTile(taps=k)), declaration.args
+    return declare(problem, batch)

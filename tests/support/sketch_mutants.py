@@ -23,6 +23,7 @@ from itertools import islice
 from typing import Any, TypeAlias
 
 import numpy as np
+from tests.support.depthwise import encode
 from tests.support.mutation import Mutant, mutants
 
 from tilewright.ir import Buffer, Module
@@ -137,8 +138,8 @@ class Checked:
 
 def _array(p: Any, draw: Callable[[Any], Any]) -> np.ndarray[Any, Any]:
     assert isinstance(p, Buffer)
-    return np.asarray(draw([n.value for n in p.shape if isinstance(n, IntImm)])).astype(
-        str(p.dtype)
+    return encode(
+        np.asarray(draw([n.value for n in p.shape if isinstance(n, IntImm)])), str(p.dtype)
     )
 
 

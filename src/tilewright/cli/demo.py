@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> int:
     with view.console.status("looking for PyTorch and ONNX Runtime"):
         peers = Peers(machine, ("PyTorch", "ONNX Runtime"))
     view.peers = peers.names
-    others = " and ".join(peers.names) or "no library, as none that does this is installed"
+    others = " and ".join(peers.names) or "no library: none is installed"
     if machine.timed:
         view.console.print(f"The best of each layer is compared with {others}.", soft_wrap=True)
     interrupted = False
@@ -188,7 +188,8 @@ def _summarize(
     if interrupted:
         console.print("[yellow]Interrupted[/]: this is what was found until then.")
     elif stopped:
-        console.print(f"[dim]{stopped} searches were cut short to end in time.[/]")
+        layers = counted(stopped, "layer")
+        console.print(f"[dim]The search of {layers} was cut short to end in time.[/]")
     unsteady = sum(1 for r in results if r.unsteady)
     if unsteady:
         machine.hints.append(

@@ -128,9 +128,9 @@ def _chosen(steps: Sequence[Step], name: str) -> list[Step]:
     found = [s for s in steps if name in (s.name, str(s.number))]
     if not found:
         near = difflib.get_close_matches(name, [s.name for s in steps], 1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        hint = f"; did you mean {near[0]}?" if near else "."
         raise ArgumentError(
-            f"--pass {name}: there is no such pass; {hint}The passes are "
+            f"--pass {name}: there is no such pass{hint} The passes are "
             + ", ".join(dict.fromkeys(s.name for s in steps))
         )
     return found

@@ -67,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         command.add_arguments(sub)
-        sub.set_defaults(run=command.run)
+        sub.set_defaults(run=command.run, command_parser=sub)
     return top
 
 
@@ -96,7 +96,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status, 1 for an error that Tilewright raised on purpose."""
     try:
         _load(sys.argv[1:] if argv is None else argv)
-        args = parser().parse_args(argv)
+        args, strange = parser().parse_known_args(argv)
+        if strange:  # said with the usage of the command, where argparse has that of all
+            args.command_parser.error(f"unrecognized arguments: {' '.join(strange)}")
         return int(args.run(args))
     except TilewrightError as error:
         print(f"tilewright: {error}", file=sys.stderr)

@@ -22,6 +22,10 @@ if TYPE_CHECKING:
     from tilewright.tune.records import Record, Records
 
 
+#: Columns of a terminal that names of problems have at least.
+_LEAST = 16
+
+
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The commands of their own, each with ``--records FILE``."""
     common = argparse.ArgumentParser(add_help=False)
@@ -239,9 +243,11 @@ def _table(names: Iterable[str], rows: Sequence[tuple[str, ...]], right: set[int
     from rich.console import Console
     from rich.table import Table
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     for k, name in enumerate(names):
-        table.add_column(name, justify="right" if k in right else "left", overflow="fold")
+        least = 0 if k else _LEAST  # without it the longest column shrinks most
+        side: Any = "right" if k in right else "left"
+        table.add_column(name, justify=side, overflow="fold", min_width=least)
     for row in rows:
         table.add_row(*row)
     Console(highlight=False).print(table)

@@ -3,18 +3,21 @@
   tilewright run m.onnx --input x.npy --output y.npz
   tilewright run m.onnx --input 8x3x224x224 --threads 1 --iterations 50 --profile
   tilewright run m.onnx --input x:x.npy --expect y:y.npy --rtol 1e-4
-  tilewright run m.onnx --reference onnxruntime --json figures.json
+  tilewright run m.onnx --reference onnxruntime --json figures.json --html page.html
+  tilewright run m.onnx --problems p.txt && tilewright tune --problems p.txt
   tilewright run m.onnx --dtype int8 --calibration a.npy --calibration b.npy --budget 0.05
 
 Inputs are files, literals like [1.0,2], or shapes, of which arrays are random; those that are not
-given are random, too, and open dimensions 1. The exit status is 1 where outputs are not what was
-expected. The names of MegEngine's load_and_run for the same options are understood.
+given are random, too, of the open dimensions that others have by name, else 1. The exit status is
+1 where outputs are not what was expected. The names of MegEngine's load_and_run for the same
+options are understood.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shlex
 import sys
 import time
 from pathlib import Path
@@ -25,7 +28,7 @@ from tilewright.ir.errors import ArgumentError, TargetError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from tilewright.cli._run.figures import Difference
+    from tilewright.cli._run.figures import Difference, Times
     from tilewright.graph.executor import Executor
     from tilewright.graph.model import Model
 
@@ -86,6 +89,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--profile", action="store_true", help="a table of kernels by their times")
     group.add_argument("--graph", action="store_true", help="print the graph that runs")
     group.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
+    group.add_argument(
+        "--html", metavar="PATH", help="write a page: times, kernels, the memory plan, the graph"
+    )
+    group.add_argument(
+        "--problems",
+        metavar="FILE",
+        help="write what its kernels compute, for `tilewright tune` and `bench --problems FILE`",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -106,7 +117,7 @@ def run(args: argparse.Namespace) -> int:
         raise ArgumentError("--iterations is at least 1, and --warmup not negative")
     if args.expect and args.reference:
         raise ArgumentError("--expect or --reference: what is expected comes from one of them")
-    for path in (args.json, args.output):
+    for path in (args.json, args.output, args.problems, args.html):
         if path and path != "-":
             check_writable(Path(path))
     console = Console(highlight=False, stderr=args.json == "-")
@@ -124,10 +135,10 @@ def run(args: argparse.Namespace) -> int:
     )
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel, and not a model")
-    model = _quantized(model, args, console)
     inputs = arrays(args.input, model.inputs, args.seed)
     loaded = time.perf_counter() - begin
     console.print(f"load model: {loaded * 1e3:.1f} ms", markup=False)
+    model = _quantized(model, args, console)
     begin = time.perf_counter()
     executor = _compile(model, inputs, console)
     compiled = time.perf_counter() - begin
@@ -149,6 +160,10 @@ def run(args: argparse.Namespace) -> int:
         _show_difference(console, d)
     if args.output:
         _write_outputs(Path(args.output), outputs)
+    if args.html:
+        _write_page(args, executor, times, steps, differences)
+    if args.problems:
+        _write_problems(Path(args.problems), executor)
     if args.json:
         _write_json(args.json, executor, (loaded, compiled), times, steps, differences)
     return 0 if all(d.fits for d in differences) else 1
@@ -163,9 +178,14 @@ def _quantized(model: Model, args: argparse.Namespace, console: Console) -> Mode
         if args.calibration or args.budget is not None or args.percentile != 100:
             raise ArgumentError("--calibration, --budget and --percentile are for --dtype int8")
         return model
+    if not args.calibration:
+        raise ArgumentError("--dtype int8 needs samples: --calibration X.npy, once for each")
     samples = [arrays([x], model.inputs, args.seed, "--calibration") for x in args.calibration]
-    known = calibrated(model, samples, args.budget, args.percentile)
-    console.print(str(known), markup=False)
+    begin = time.perf_counter()
+    with console.status("measuring the samples, and what may be in int8"):
+        known = calibrated(model, samples, args.budget, args.percentile)
+    console.print(str(known), markup=False, soft_wrap=True)
+    console.print(f"calibrate: {time.perf_counter() - begin:.1f} s", markup=False)
     return model.quantized(known)
 
 
@@ -190,13 +210,13 @@ def _measure(
         model.run(inputs)
         seconds.append(time.perf_counter() - begin)
     steps: list[list[float]] = []
-    for _ in range(args.iterations if args.profile or args.json else 0):
+    for _ in range(args.iterations if args.profile or args.json or args.html else 0):
         steps.append([])
         executor.run(inputs, steps[-1])
     return seconds, steps
 
 
-def _show_times(console: Console, times: Any) -> None:
+def _show_times(console: Console, times: Times) -> None:
     found = times.to_dict()
     text = ", ".join(f"{n} {found[n]:.3f}" for n in ("mean", "p90", "p99", "min", "max"))
     console.print(
@@ -253,11 +273,12 @@ def _by_onnxruntime(path: str, inputs: dict[str, Any], outputs: list[str]) -> di
 
 
 def _show_difference(console: Console, d: Difference) -> None:
-    console.print(
-        f"{d.name}: {'as expected' if d.fits else 'NOT as expected'}; at most {d.absolute:.3g} off "
-        f"({d.relative:.3g} of the largest), {d.worst:.3g} of what is allowed", markup=False,
-        soft_wrap=True,
-    )  # fmt: skip
+    off = d.note or (
+        f"at most {d.absolute:.3g} off ({d.relative:.3g} of the largest), {d.worst:.3g} of what is "
+        "allowed"
+    )
+    fits = "as expected" if d.fits else "NOT as expected"
+    console.print(f"{d.name}: {fits}; {off}", markup=False, soft_wrap=True)
 
 
 def _write_outputs(path: Path, outputs: dict[str, Any]) -> None:
@@ -272,8 +293,34 @@ def _write_outputs(path: Path, outputs: dict[str, Any]) -> None:
     write_file(path, whole.getvalue())
 
 
+def _write_page(
+    args: argparse.Namespace, executor: Executor, times: Times, steps: list[list[float]],
+    differences: list[Difference],
+) -> None:  # fmt: skip
+    from tilewright.cli._measure.environment import environment
+    from tilewright.cli._run.figures import layers
+    from tilewright.cli._run.page import run_page
+    from tilewright.runtime.files import write_file
+    from tilewright.tune.machine import machine
+
+    command = "tilewright " + shlex.join(sys.argv[1:])
+    here = machine(executor.target)
+    around = environment(here["device"], command, {"target": here["target"]})
+    rows = layers(executor, steps)
+    text = run_page(Path(args.model).name, executor, times, rows, differences, around)
+    write_file(Path(args.html), text)
+
+
+def _write_problems(path: Path, executor: Executor) -> None:
+    """A line of JSON for each kernel's problem, in the order in which they first run."""
+    from tilewright.runtime.files import write_file
+
+    lines = dict.fromkeys(step.node.problem.to_json() for step in executor.steps)
+    write_file(path, "".join(f"{line}\n" for line in lines))
+
+
 def _write_json(
-    path: str, executor: Executor, prepared: tuple[float, float], times: Any,
+    path: str, executor: Executor, prepared: tuple[float, float], times: Times,
     steps: list[list[float]], differences: list[Difference],
 ) -> None:  # fmt: skip
     from dataclasses import asdict

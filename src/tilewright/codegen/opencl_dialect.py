@@ -19,6 +19,7 @@ from tilewright.codegen.warps import warp_part
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func
 from tilewright.ir.ops import BITS_FUNCTIONS
 
@@ -172,6 +173,8 @@ class OpenCLDialect(Dialect):
         return call("prefetch", pointer, "1")
 
     def barrier(self, scope: str) -> Iterable[str]:
+        if scope == "cluster":  # that of a work-group would let other blocks of the cluster go on
+            raise TargetError("OpenCL has no clusters, and so no T.sync('cluster')")
         # a warp is one thread here, and in step with itself
         return () if scope == "warp" else ("barrier(CLK_LOCAL_MEM_FENCE);",)
 

@@ -22,6 +22,7 @@ from tilewright.graph.errors import ModelError, NeedsData
 from tilewright.graph.graph import Graph
 from tilewright.graph.signature import Parameter, Source
 from tilewright.graph.value import Constant, Input, Node, Value
+from tilewright.graph.views import problem_of, views
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.runtime.narrow_floats import storage_type
@@ -95,19 +96,20 @@ def batch_of(inputs: Sequence[Parameter]) -> tuple[str, ...]:
 def works_of(
     graph: Graph, nodes: Sequence[Node], images: int = 0, named: Collection[str] = ()
 ) -> list[Work]:
-    """The work of each node, for any batch where there are ``images``, which the inputs that are
-    ``named`` have first."""
+    """The work of each node on values that lie as the graph has them, for any batch where there are
+    ``images``, which the inputs that are ``named`` have first."""
+    lies = views(graph)
+    problems = [problem_of(n, lies) for n in nodes]
     if images < 2:  # of one image dimensions are left out that others have
-        return [Work(n.problem) for n in nodes]
+        return [Work(p) for p in problems]
     known: set[Value] = {x for x in graph.inputs if x.name in named}
     for node in graph.nodes:
         if not known.isdisjoint(node.inputs):
             known.add(node)
-    return [_work(n, images, known) for n in nodes]
+    return [_work(n, p, images, known) for n, p in zip(nodes, problems, strict=True)]
 
 
-def _work(node: Node, images: int, known: set[Value]) -> Work:
-    p = node.problem
+def _work(node: Node, p: Problem, images: int, known: set[Value]) -> Work:
     among = [name for name, x in zip(p.inputs(), node.inputs, strict=True) if x in known]
     batch = p.batch_of(images, among)
     if batch is None:

@@ -92,11 +92,7 @@ class CudaState(State):
     def _number(self) -> None:
         pointers = [0 if b is None else view(b).pointer for b in self.buffers]
         self._launches = [
-            (
-                step.kernel.program.launch_raw,  # type: ignore[attr-defined]
-                tuple(pointers[k] for k in step.arguments),
-                step.counts,
-            )
+            (step.kernel.program.launch_raw, step.addresses(pointers), step.counts)  # type: ignore[attr-defined]
             for step in self.executor.steps
         ]
 

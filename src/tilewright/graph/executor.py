@@ -21,6 +21,7 @@ from tilewright.graph.memory import Lifetime, Plan, plan
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.state import HostState, State
 from tilewright.graph.value import Constant, Node, Value
+from tilewright.graph.views import VIEWS, View, views
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TargetError
 from tilewright.runtime.array import view
@@ -41,14 +42,21 @@ _ADDRESSES = 192
 
 @dataclass(frozen=True)
 class Step:
-    """A kernel with the places of its arguments among the buffers, and what it sees there, the
-    result last; and the ``counts`` that it is launched with where it is for any batch."""
+    """A kernel with the places of its arguments among the buffers, how many bytes behind the
+    beginning of each they are, and what it sees there, the result last; and the ``counts`` that it
+    is launched with where it is for any batch."""
 
     node: Node
     kernel: Kernel
     arguments: tuple[int, ...]
+    offsets: tuple[int, ...]
     types: tuple[TensorType, ...]
     counts: tuple[int, ...] = ()
+
+    def addresses(self, pointers: Sequence[int]) -> tuple[int, ...]:
+        """Those of its arguments, by those of the buffers."""
+        found = zip(self.arguments, self.offsets, strict=True)
+        return tuple([pointers[k] + offset for k, offset in found])
 
 
 class Executor:
@@ -77,7 +85,9 @@ class Executor:
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = _steps(graph)
-        built = build_all(works_of(graph, nodes, images, named), target, progress)
+        lies, works = views(graph), works_of(graph, nodes, images, named)
+        problems = [work.problem for work in works]
+        built = build_all(works, target, progress)
         self.kernels = tuple(found.kernel for found in built.values())
         # Beside one another is for what is recorded: the streams of callers are their own.
         beside = target.kind == "cuda" and capture and launcher is None
@@ -86,23 +96,26 @@ class Executor:
         self.plan: Plan = plan(self.lifetimes)
         # Buffers: intermediate values, inputs and outputs, then constants and what is prepared.
         index = dict(places)
-        for value in (*graph.inputs, *map(owner, graph.outputs.values())):
-            index.setdefault(value, len(index))
+        for value in (*graph.inputs, *graph.outputs.values()):
+            index.setdefault(lies[value].owner, len(index))
         self.index: Mapping[Value, int] = index
         self.device = device_of(target)
         self.known = known = Constants(len(index), self.device, pool)
-        self.steps = tuple(_step(n, built[n.problem.key], index, known) for n in nodes)
+        self.steps = tuple(
+            _step(n, p, built[p.key], lies, index, known)
+            for n, p in zip(nodes, problems, strict=True)
+        )
         known.together()
         self.constants: Mapping[int, Array] = known.arrays
         self.buffers = len(index) + len(known.arrays)
         Device.parse(self.device).sync()  # what is prepared is there, for every stream
         self._launches = [
-            ((launcher or _launch_of)(s.kernel, s.node.problem, s.counts), s.arguments)
-            for s in self.steps
+            (_behind((launcher or _launch_of)(s.kernel, p, s.counts), s.offsets), s.arguments)
+            for s, p in zip(self.steps, problems, strict=True)
         ]
         if join is not None:
             self._launches = _joined(self._launches, join)
-        self._given = [index[owner(x)] for x in (*graph.inputs, *graph.outputs.values())]
+        self._given = [index[lies[x].owner] for x in (*graph.inputs, *graph.outputs.values())]
         self._own_states()
 
     def _own_states(self) -> None:
@@ -223,15 +236,30 @@ def _launch_of(kernel: Kernel, problem: Problem, counts: tuple[int, ...]) -> Lau
     return lambda pointers: kernel.program.launch_raw(pointers, counts)  # type: ignore[attr-defined]
 
 
-def _step(node: Node, built: Built, index: Mapping[Value, int], known: Constants) -> Step:
+def _behind(launch: Launch, offsets: tuple[int, ...]) -> Launch:
+    """What launches a kernel on the addresses of what its arguments are parts of."""
+    if not any(offsets):
+        return launch
+    return lambda pointers: launch(
+        tuple([p + offset for p, offset in zip(pointers, offsets, strict=True)])
+    )
+
+
+def _step(
+    node: Node, problem: Problem, built: Built, lies: Mapping[Value, View],
+    index: Mapping[Value, int], known: Constants,
+) -> Step:  # fmt: skip
     """A step whose arguments are constants, what its kernel prepares of them, and other values."""
-    values = [owner(x) for x in (*node.inputs, node)]
-    types = [*node.problem.inputs().values(), node.problem.result]
+    found = [lies[x] for x in (*node.inputs, node)]
+    values = [view.owner for view in found]
+    types = [*problem.inputs().values(), problem.result]
+    offsets = [v.offset * dtype(t.dtype).bytes for v, t in zip(found, types, strict=True)]
     made: Sequence[int] = ()
     takes: Sequence[int] = range(len(values))
     if (ahead := built.kernel.preparation) is not None:
         made, takes = known.prepared(ahead, [values[k] for k in ahead.reads]), ahead.takes
         types += reversed([TensorType(*t) for t in ahead.types])  # from the end on, as in ``takes``
+        offsets += [0] * len(ahead.types)
 
     def place(k: int) -> int:
         if k < 0:
@@ -239,13 +267,14 @@ def _step(node: Node, built: Built, index: Mapping[Value, int], known: Constants
         x = values[k]
         return known[x] if isinstance(x, Constant) else index[x]
 
-    places, seen = tuple(map(place, takes)), tuple(types[k] for k in takes)
-    return Step(node, built.kernel, places, seen, built.counts)
+    places, into = tuple(map(place, takes)), tuple(offsets[k] for k in takes)
+    seen = tuple(types[k] for k in takes)
+    return Step(node, built.kernel, places, into, seen, built.counts)
 
 
 def _steps(graph: Graph) -> list[Node]:
     """The nodes that are kernels."""
-    return [n for n in graph.nodes if n.operator != "reshape"]
+    return [n for n in graph.nodes if n.operator not in VIEWS]
 
 
 def lifetimes_of(graph: Graph) -> list[Lifetime]:
@@ -264,14 +293,18 @@ def _lifetimes(
 ) -> tuple[list[Lifetime], dict[Value, int]]:
     """Of each intermediate value, and its number; of nodes that run one after the other, or some
     ``beside`` others."""
-    outputs = {owner(x) for x in graph.outputs.values()}
-    begin = {n: k for k, n in enumerate(nodes) if n not in outputs}
+    lies = views(graph)
+    outputs = {lies[x].owner for x in graph.outputs.values()}
     until = range(len(nodes)) if beside is None else beside.until
-    end = {n: until[k] for n, k in begin.items()}
+    begin: dict[Value, int] = {}
+    end: dict[Value, int] = {}
     for k, node in enumerate(nodes):
-        for x in map(owner, node.inputs):
-            if x in end and isinstance(x, Node):
-                end[x] = max(end[x], until[k])
+        own = lies[node].owner
+        if own not in outputs:
+            begin.setdefault(own, k)
+        for x in (own, *(lies[x].owner for x in node.inputs)):
+            if x in begin:
+                end[x] = max(end.get(x, 0), until[k])
     sizes = {n: math.prod(n.shape) * dtype(n.dtype).bytes for n in begin}
     return (
         [Lifetime(begin[n], end[n], sizes[n]) for n in begin],

@@ -5,14 +5,21 @@ from __future__ import annotations
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.graph.errors import ModelError
 from tilewright.target import Target
 
 
+@runtime_checkable
+class SupportsSerializing(Protocol):
+    """ONNX's ``ModelProto``, which this module does without."""
+
+    def SerializeToString(self) -> bytes: ...
+
+
 def load(
-    path: str | Path | bytes,
+    path: str | Path | bytes | SupportsSerializing,
     target: str | Target = "llvm",
     *,
     dtype: str | None = None,
@@ -27,7 +34,7 @@ def load(
 
     Parameters
     ----------
-    path : the file, or the contents of an ONNX file.
+    path : the file, or the contents of an ONNX file, as bytes or as a ``ModelProto``.
     target : what a model runs on; a kernel is for what it was compiled for.
     dtype : "float16" or "bfloat16" lets products of float32 be computed in that type, with sums in
         float32, and what they give be kept in it; inputs and outputs stay as they are.
@@ -44,6 +51,13 @@ def load(
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
     operators that are not supported; for kernels see :func:`tilewright.runtime.load`.
     """
+    if isinstance(path, SupportsSerializing):
+        path = path.SerializeToString()
+    if not isinstance(path, (str, Path, bytes)):
+        raise ModelError(
+            f"load takes the path of a file, or an ONNX model, got a {type(path).__name__}: models "
+            'of PyTorch are compiled by torch.compile(model, backend="tilewright")'
+        )
     if not isinstance(path, bytes) and _is_kernel(Path(path)):
         from tilewright.runtime import load as load_kernel
 
@@ -64,5 +78,13 @@ def load(
 
 
 def _is_kernel(path: Path) -> bool:
-    """Whether a file is no model by its name, or is what kernels are saved as."""
-    return path.suffix.lower() not in (".onnx", ".ort") or zipfile.is_zipfile(path)
+    """Whether a file is no model by its name, or is what kernels are saved as.
+
+    Raises :class:`ModelError` for one that can be neither."""
+    if path.suffix.lower() in (".onnx", ".ort"):
+        return zipfile.is_zipfile(path)
+    if path.exists() and not zipfile.is_zipfile(path):
+        raise ModelError(
+            f"{path} is not a saved kernel, or is damaged; and no model, whose name ends in .onnx"
+        )
+    return True

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 import math
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -72,9 +71,19 @@ class Model:
         Threads may share one model, too, which then keeps memory for as many calls as there were at
         one time; a clone goes with its thread, and its memory with it.
         """
-        made = copy.copy(self)
+        made = object.__new__(type(self))
+        made.__dict__.update(self.__dict__)
         made._own = WeakKeyDictionary()
         return made
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Model:
+        return self.clone()  # nothing else of it can change
+
+    def __reduce__(self) -> NoReturn:
+        raise ModelError(
+            f"the model {self.name} is not pickled: load it in each process, which finds its "
+            "kernels in the cache folder; threads may share it"
+        )
 
     def run(
         self, inputs: Mapping[str, Any], outputs: Mapping[str, Any] | None = None

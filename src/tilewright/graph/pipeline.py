@@ -13,6 +13,7 @@ from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.gate_weights import gate_weights
 from tilewright.graph.passes.integer_products import integer_products
+from tilewright.graph.passes.join_parts import join_parts, own_parts
 from tilewright.graph.passes.join_products import join_products
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
@@ -21,6 +22,7 @@ from tilewright.graph.passes.narrow_residuals import narrow_residuals
 from tilewright.graph.passes.narrow_types import narrow_types
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.quantize_products import Quantization, quantize_products
+from tilewright.graph.passes.read_planes import read_planes
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.single_pixels import single_pixels
@@ -97,7 +99,7 @@ def passes(
     attention = (find_attention(target, dtype),) if whole and target is not None else ()
     first = (PASSES[0], *attention, *PASSES[1:begin], *bytes_, *PASSES[begin:at])
     on_cpu = target is not None and target.kind == "llvm"
-    pixels = (single_pixels,) if on_cpu else ()
+    pixels = (read_planes, single_pixels, join_parts) if on_cpu else ()
     fewer = (allow_precision(precision),) if precision and on_cpu else ()
     return (
         *first,
@@ -109,6 +111,7 @@ def passes(
         PASSES[at],
         *after,
         *PASSES[at + 1 :],
+        *((own_parts,) if on_cpu else ()),
     )
 
 

@@ -69,6 +69,12 @@ def arrays(
     """The arguments of a call as dense arrays of the host, or views of those of ``device``; raises
     :class:`ModelError` for one that is missing, unknown, of another type, or of a shape that does
     not fit the others."""
+    if not isinstance(given, Mapping):
+        takes = ", ".join(f'"{p.name}": ...' for p in parameters)
+        raise ModelError(
+            f"the inputs are given as {type(given).__name__}: give a dictionary of them by name, "
+            f"{{{takes}}}; a call of the model, model(x), takes them in order"
+        )
     names = [p.name for p in parameters]
     strange = sorted(set(given) - set(names))
     missing = [n for n in names if n not in given]
@@ -86,7 +92,7 @@ def arrays(
         else:
             right = str(array.dtype) == p.dtype
         if not right:
-            raise ModelError(f"{p.name} is {array.dtype}, and is to be {p.dtype}")
+            raise ModelError(f"{p.name} is {array.dtype}, and is to be {p.dtype}: convert it first")
         _check_shape(p, array.shape, named)
         found[p.name] = array
     return found
@@ -150,6 +156,5 @@ def _check_shape(p: Parameter, shape: tuple[int, ...], named: dict[str, int]) ->
             fits &= wanted == extent
     if not fits:
         known = ", ".join(f"{k} = {v}" for k, v in named.items())
-        raise ModelError(
-            f"{p.name} has the shape {shape}, and is {p}{f', where {known}' * bool(known)}"
-        )
+        where = f", where {known}" if known else ""
+        raise ModelError(f"{p.name} has the shape {shape}, and the model takes {p}{where}")

@@ -122,15 +122,27 @@ class State:
 
 
 class HostState(State):
-    """Of programs for the CPU, which take addresses."""
+    """Of programs for the CPU, which take addresses: all are one call."""
+
+    def __init__(self, executor: Executor) -> None:
+        from tilewright.runtime.llvm_sequence import LLVMSequence
+
+        super().__init__(executor)
+        self._programs: list[Any] = [step.kernel.program for step in executor.steps]
+        steps = executor.steps
+        offsets = [k for step in steps for k in step.offsets]
+        self._all = LLVMSequence(self._programs, [step.arguments for step in steps], offsets)
 
     def launch(self, times: list[float] | None) -> None:
         pointers = self._pointers()
-        for step in self.executor.steps:
-            begin = time.perf_counter() if times is not None else 0.0
-            step.kernel.program.launch_raw([pointers[k] for k in step.arguments], step.counts)  # type: ignore[attr-defined]
-            if times is not None:
-                times.append(time.perf_counter() - begin)
+        if times is None:
+            self._all.place(pointers)
+            self._all()
+            return
+        for step, program in zip(self.executor.steps, self._programs, strict=True):
+            begin = time.perf_counter()
+            program.launch_raw(step.addresses(pointers), ())
+            times.append(time.perf_counter() - begin)
 
     def _pointers(self) -> list[int]:
         return [
@@ -139,17 +151,8 @@ class HostState(State):
         ]
 
     def bound(self) -> Callable[[], None]:
-        pointers = self._pointers()
-        calls = [
-            (step.kernel.program.launch_raw, [pointers[k] for k in step.arguments], step.counts)  # type: ignore[attr-defined]
-            for step in self.executor.steps
-        ]
-
-        def run(keep: Any = self) -> None:
-            for launch, arguments, counts in calls:
-                launch(arguments, counts)
-
-        return run
+        self._all.place(self._pointers())
+        return lambda: self._all()  # which keeps the memory that it runs on
 
 
 def seen(buffer: Array, t: TensorType) -> ArrayView:

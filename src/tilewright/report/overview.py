@@ -229,7 +229,7 @@ def _table(rows: Sequence[tuple[int, Row]]) -> Html:
         lines.append(cells)
     if len(rows) > 1 and peers:
         lines.append(_means(rows, peers, floors))
-    return table(heads, lines, best=range(2, 3 + len(peers)))
+    return table(heads, lines, best=range(2, 3 + len(peers)), wrap=[1])
 
 
 def _means(rows: Sequence[tuple[int, Row]], peers: Sequence[str], floors: bool) -> list[Any]:
@@ -287,7 +287,7 @@ def _tuning(device: _Device) -> list[Html]:
     heads = ["", "problem", "best µs", "GFLOP/s", "tried", "failed", "found at", "schedule"]
     drawn = [_curve(number, h) for number, h in device.tuned]
     parts = [
-        table(heads, rows, wrap=[len(heads) - 1]),
+        table(heads, rows, wrap=[1, len(heads) - 1]),
         paragraph("Each dot is a candidate that was right; the line is the best so far."),
         columns(*drawn[:_OPEN]),
     ]

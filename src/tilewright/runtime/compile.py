@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
+from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Module
+from tilewright.ir.ops import const
 from tilewright.ir.stmt import Pragma
 from tilewright.runtime.build import backend, find
 from tilewright.runtime.build import build as build_module
@@ -23,6 +27,7 @@ def build(
     name: str = "main",
     verify: bool = True,
     constants: Sequence[Any] = (),
+    strides: Mapping[Any, Sequence[int]] = MappingProxyType({}),
 ) -> Kernel:
     """A kernel that computes ``program`` on ``target``.
 
@@ -38,6 +43,8 @@ def build(
         them alone, as a packed filter, is left to :meth:`Kernel.prepare`: calls take that. What
         writes them has ended before the first call: on a GPU, a kernel may read them while those
         before it on the stream run.
+    strides : by tensor of ``args`` how far neighbours along its dimensions are apart, in elements,
+        where it is no dense one but a view of a larger one. No two elements lie at one place.
 
     Raises :class:`ScheduleError`, :class:`LoweringError` or :class:`VerificationError` where the
     schedule is wrong, :class:`TargetError` where a library of the target is missing.
@@ -49,8 +56,8 @@ def build(
             _prove(program)
         return build_module(program, machine)
     program = as_schedule(program, "build")
-    if args is None:
-        raise TargetError("build needs the arguments of the schedule: build(s, [A, W, out])")
+    if not isinstance(args, Sequence):
+        raise TargetError("build needs the arguments of the schedule in a list: build(s, [A, out])")
     machine = resolve(Target.parse(target or current_target() or "llvm"))
     if machine.kind == "llvm":
         _import(program)
@@ -59,16 +66,23 @@ def build(
     fixed = [k for k, arg in enumerate(args) if any(arg is c for c in constants)]
     extra = "" if verify else " unproved"
     extra += f" constants {fixed}" if fixed else ""
+    lies = {k: tuple(strides[arg]) for k, arg in enumerate(args) if strides and arg in strides}
+    extra += f" strides {lies}" if lies else ""
     key = fingerprint(program, args, f"{name} {machine!r}{extra}")
     kernel = find(key, machine)
     if kernel is not None:
         return kernel
     from tilewright.lower.pipeline import lower
 
-    module = lower(program, args, machine, name)
+    binds = {args[k].buffer: _strided(args[k].buffer, given) for k, given in lies.items()}
+    module = lower(program, args, machine, name, binds=binds)
     if verify:
         _prove(module, {stage.name: stage.op.where for stage in program.stages})
     return build_module(module, machine, key, [module.params[k] for k in fixed])
+
+
+def _strided(buffer: Buffer, strides: tuple[int, ...]) -> Buffer:
+    return replace(buffer, layout=Layout(tuple(map(const, strides))))
 
 
 def _import(schedule: Schedule) -> None:

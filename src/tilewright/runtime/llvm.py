@@ -73,6 +73,11 @@ class LLVMProgram:
             "Use -arch=native"
         )
 
+    @property
+    def address(self) -> int:
+        """Of its machine code. Raises :class:`TargetError` where it cannot run here."""
+        return self._address or self._refuse()
+
     def on_openmp(self, library: str) -> LLVMProgram:
         """The same code, with its parallel loops on the threads of the OpenMP runtime that a loaded
         ``library`` uses; itself where there is none, or no such loop."""

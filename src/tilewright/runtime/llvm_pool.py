@@ -30,7 +30,8 @@ from tilewright.runtime.llvm_link import address, forever, link
 #: Turns of waiting before a worker sleeps: some hundred microseconds.
 _SPIN = 1 << 13
 _EXPORTS = (
-    "tw_parallel", "tw_alone", "tw_alloc", "tw_free", "tw_repeat", "tw_reset", "tw_configure",
+    "tw_parallel", "tw_alone", "tw_alloc", "tw_free", "tw_repeat", "tw_sequence", "tw_reset",
+    "tw_configure",
 )  # fmt: skip
 _OPENMP = ("tw_openmp", "tw_openmp_use")  # where threads are POSIX's
 

@@ -52,10 +52,10 @@ def annotate(stage: Stage, axis: IterVar, kind: ForKind) -> None:
 
 def pragma(stage: Stage, axis: IterVar, key: str, value: Any) -> None:
     """Attach a pragma to a loop: ``auto_unroll_max_step`` (unroll loops inside whose product of
-    extents is at most the value), ``unroll_explicit`` (write unrolled loops out), ``trim`` and
-    ``partition`` (False switches that pass off for the loop, and True divides it for a guard of any
-    share of its work), ``stream_stores`` (whole vectors of
-    the result go past the caches: a hint, which targets other than x86 CPUs leave out),
+    extents is at most the value; of 1, LLVM does not unroll the loop, either), ``unroll_explicit``
+    (write unrolled loops out), ``trim`` and ``partition`` (False switches that pass off for the
+    loop, and True divides it for a guard of any share of its work), ``stream_stores`` (whole
+    vectors of the result go past the caches: a hint, which targets other than x86 CPUs leave out),
     ``descending`` (the first block or thread along the axis to which the loop is bound has the last
     iteration: blocks begin in their order, and those that take longest should be first),
     ``import_llvm`` (LLVM IR as text, whose functions ``te.call_extern`` finds on target "llvm").

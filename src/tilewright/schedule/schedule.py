@@ -86,7 +86,7 @@ class Schedule:
                 f"{name} belongs to a stage of a schedule, not to the schedule: write "
                 f"s[tensor].{name}(...)"
             )
-        raise absent("a schedule", name)
+        raise absent(self, "a schedule", name)
 
     def _buffer(self, key: Any) -> Buffer | None:
         if isinstance(key, Tensor):

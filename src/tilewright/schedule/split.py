@@ -25,9 +25,9 @@ def split(stage: Stage, parent: IterVar, factor: Any, nparts: Any) -> tuple[Iter
     """
     position = stage.leaf(parent, "split")
     if (factor is None) == (nparts is None):
-        given = "both" if factor is not None else "neither"
+        given = "both are" if factor is not None else "neither is"
         raise stage.error(
-            f"split takes either factor or nparts, and {given} is given",
+            f"split takes either factor or nparts, and {given} given",
             parent,
             "Write split(axis, factor=n), or split(axis, nparts=n)",
         )

@@ -226,7 +226,7 @@ class Stage:
         )
 
     def __getattr__(self, name: str) -> Any:
-        raise absent("a stage", name)
+        raise absent(self, "a stage", name)
 
     def __repr__(self) -> str:
         return f"Stage({self.name})"

@@ -133,8 +133,10 @@ class Scheduled:
         if batch is not None and count is not None:
             _check_counts(problem, batch, found, count)
         constants = [found.inputs[name] for name in problem.constants]
+        tensors = {**found.inputs, "result": found.output}
+        lies = {tensors[name]: apart for name, apart in problem.strides_of().items()}
         scheduled = self.template.schedule(found, config)
-        return build(scheduled, found.args, target, constants=constants)
+        return build(scheduled, found.args, target, constants=constants, strides=lies)
 
     def build(self, problem: Problem, config: Any, target: Target) -> BuiltKernel:
         return BuiltKernel(self.kernel(problem, config, target))

@@ -14,8 +14,7 @@ from tilewright.select.band_cost import bands
 from tilewright.select.counts import Array, Cost
 from tilewright.select.pair_cost import pairs, sparse_pairs
 from tilewright.select.plane_band_cost import plane_bands
-from tilewright.select.plane_cost import plane_boxes
-from tilewright.select.staged_cost import boxes, gradient_boxes
+from tilewright.select.staged_cost import boxes, gradient_boxes, plane_boxes
 from tilewright.target.devices import WIDEST
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.register_model import Window

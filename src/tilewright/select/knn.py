@@ -59,7 +59,7 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
     mine, brought = own(target.kind), shipped(target.kind)
     here = [t for t in (*mine, *brought) if device and t.device == device]
     for tuned in here:
-        if tuned.problem == problem.replace(constants=tuned.problem.constants):
+        if _without_constants(tuned.problem) == _without_constants(problem):
             yield from _measured(tuned, problem, target)
             break
     else:
@@ -69,6 +69,12 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
         yield from (Guess(r.template.name, r.config, None) for r in found[:_TRIED])
     else:
         yield from _voted(problem, target, device, [*mine, *brought])
+
+
+@functools.lru_cache(8192)
+def _without_constants(p: Problem) -> Problem:
+    """The same with all operands given in each call: what is fast does not depend on which are."""
+    return p.replace(constants=()) if p.constants else p
 
 
 def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[Guess]:

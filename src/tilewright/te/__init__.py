@@ -1,6 +1,7 @@
 """What to compute: tensors declared by the expression of their elements."""
 
 import importlib as _importlib
+import sys as _sys
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
@@ -42,7 +43,8 @@ else:
         # TVM's place for it. Schedules stand on declarations, so it is found when first asked for.
         if name == "create_schedule":
             return _importlib.import_module("tilewright.schedule").create_schedule
-        raise AttributeError(f"module 'tilewright.te' has no attribute {name!r}")
+        here = _sys.modules[__name__]  # by which Python says what is near
+        raise AttributeError(f"te has no attribute {name!r}", name=name, obj=here)
 
 
 __all__ = [

@@ -47,6 +47,7 @@ FUNCTIONS: dict[str, Function] = {
         "injective",
         broadcast_to=broadcast.broadcast_to,
         concatenate=transform.concatenate,
+        concatenate_view=transform.concatenate,
         constant_pad=padding.pad,
         frames=transform.frames,
         gather=transform.gather,
@@ -58,6 +59,7 @@ FUNCTIONS: dict[str, Function] = {
         take=transform.take,
         tile=transform.tile,
         transpose=transform.transpose,
+        transpose_view=transform.transpose,
         trilu=transform.trilu,
     ),
     **_of(

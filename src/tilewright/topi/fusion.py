@@ -1,4 +1,4 @@
-"""What a schedule has to find in a program: the convolution, its padding, and what follows it."""
+"""What a schedule has to find in a program: the product of matrices, and what follows it."""
 
 from __future__ import annotations
 
@@ -6,60 +6,11 @@ import math
 from dataclasses import dataclass
 
 from tilewright.ir.errors import ScheduleError
-from tilewright.ir.expr import Reduce
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage, create_schedule
 from tilewright.schedule.matmul import Matmul, Whole
 from tilewright.te import ComputeOp, Tensor
 from tilewright.topi.nn.padding import static
-
-
-@dataclass(frozen=True)
-class ConvolutionStages:
-    """The parts of a program that ends in a convolution and element-wise stages after it.
-
-    ``output`` is the last tensor, ``conv`` the convolution (the same where nothing follows),
-    ``padded`` the padding before it or None, ``data`` and ``filter`` its arguments.
-    """
-
-    schedule: Schedule
-    output: Tensor
-    conv: Tensor
-    padded: Tensor | None
-    data: Tensor
-    filter: Tensor
-
-    @property
-    def fused(self) -> bool:
-        """Whether element-wise stages follow the convolution."""
-        return self.conv is not self.output
-
-
-def find_convolution(output: Tensor, tag: str = "depthwise_conv2d") -> ConvolutionStages:
-    """A schedule of ``output``, with the stages between the convolution and it inlined.
-
-    Raises :class:`ScheduleError` where there is not exactly one operation with ``tag``.
-    """
-    s = create_schedule(output.op)
-    found = [stage.op for stage in s.stages if stage.op.tag.startswith(tag)]
-    if len(found) != 1:
-        raise ScheduleError(
-            f"the schedule needs one operation tagged {tag!r}, there are {len(found)}",
-            mend="Declare it by the functions of tilewright.topi.nn",
-        )
-    conv = found[0].outputs[0]
-    reads = conv.op.inputs
-    source, filter = reads[0], reads[-1]
-    padded = source if source.op.tag == "pad" else None
-    for stage in s.stages:
-        op = stage.op
-        between = isinstance(op, ComputeOp) and op not in (output.op, conv.op)
-        if between and (padded is None or op is not padded.op):
-            if isinstance(op, ComputeOp) and isinstance(op.body[0], Reduce):
-                raise ScheduleError("a reduction stands beside the convolution", stage=op.name)
-            stage.compute_inline()
-    data = padded.op.inputs[0] if padded is not None else source
-    return ConvolutionStages(s, output, conv, padded, data, filter)
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ An operator is a class of problems: what describes them are its fields, what the
 from __future__ import annotations
 
 import functools
+import importlib
 import math
 import re
 import sys
@@ -70,6 +71,15 @@ class Traits(NamedTuple):
 OPERATORS: dict[str, type[Problem]] = {}
 
 
+@functools.cache
+def _forms(modules: tuple[str, ...]) -> dict[str, Callable[..., Any]]:
+    """The declarations of modules, by name, loaded when one is asked for."""
+    known: dict[str, Callable[..., Any]] = {}
+    for module in modules:
+        known |= importlib.import_module(f"tilewright.topi.{module}").FORMS
+    return known
+
+
 @dataclass(frozen=True, kw_only=True)
 class Problem(Written):
     """One piece of work, complete: an operator, a pass and the values that describe it.
@@ -101,6 +111,9 @@ class Problem(Written):
     constants : names of inputs that are the same in every call, as the weights of a network: what
         is computed of them alone is done ahead (:meth:`~tilewright.Kernel.prepare`), and costs a
         call nothing.
+    strides : how inputs, and "result", lie that are no dense tensors but views of larger ones, each
+        by its name and how far neighbours along its dimensions are apart, in elements:
+        "result_6400x640x128x1".
 
     Raises :class:`ProblemError` where there is no such problem.
     """
@@ -110,6 +123,8 @@ class Problem(Written):
     #: Whether the result is linear in each input that it has a gradient by. Gradients of gradients
     #: are then passes, too.
     LINEAR: ClassVar[bool] = False
+    #: The modules of this package whose ``FORMS`` are other declarations of it, by name.
+    FORMS: ClassVar[tuple[str, ...]] = ()
     #: By type of the data, the types that sums may have; the first is the default.
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS
 
@@ -151,6 +166,22 @@ class Problem(Written):
             for name in self.constants:
                 one_of("constant", name, tuple(self.inputs()))
             self.put("constants", tuple(x for x in self.inputs() if x in self.constants))
+        if self.strides:
+            self._check_strides()
+
+    def _check_strides(self) -> None:
+        """That strides are of tensors that there are, each once, one for each of its dimensions."""
+        given = self.strides_of()
+        known = {**self.inputs(), "result": self.result}
+        for name, strides in given.items():
+            one_of("tensor with strides", name, tuple(known))
+            if len(strides) != len(known[name].shape) or min(strides, default=0) < 0:
+                raise ProblemError(
+                    f"strides of {name}: {len(known[name].shape)} numbers, none below 0, got "
+                    f"{joined(strides)}"
+                )
+        found = (f"{name}_{joined(given[name])}" for name in known if name in given)
+        self.put("strides", tuple(found))
 
     def _check_quantized(self) -> None:
         """That a result of integers is quantised, whose type is said only where it is another."""
@@ -218,9 +249,10 @@ class Problem(Written):
         raise NotImplementedError
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
-        """Another expression of the same result, which rounds in other places, by its name, where
-        the operator has some; none knows a tile."""
-        raise NotImplementedError
+        """Another expression of the same result, which rounds in other places, by its name in one
+        of :attr:`FORMS`; none knows a tile."""
+        declared: Declared = _forms(self.FORMS)[form](self, given)
+        return declared
 
     @property
     def flops(self) -> int:

@@ -10,6 +10,7 @@ from tilewright import te
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.topi.broadcast import proves_equal, shape_of
+from tilewright.topi.nn.images import or_zero
 from tilewright.topi.reduction import dimension
 
 #: The tag of stages that read one element for each.
@@ -104,7 +105,7 @@ def frames(x: Tensor, count: int, size: int, stride: int, before: int, width: in
         inside = [place >= 0] if before else []
         inside += [place < extent] if (count - 1) * stride + size - before > extent else []
         inside += [j < size * each] if width > size * each else []
-        return te.if_then_else(te.all(*inside), x[(*at, place, j % each)], te.const(0, x.dtype))
+        return or_zero(inside, x[(*at, place, j % each)])
 
     return _moved([*outer, count, width], element, "frames")
 

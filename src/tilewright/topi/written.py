@@ -35,6 +35,7 @@ class Written:
     out_dtype: str = ""
     epilogue: tuple[Step, ...] = ()
     constants: tuple[str, ...] = ()
+    strides: tuple[str, ...] = ()
 
     @classmethod
     @functools.cache  # a class has few
@@ -49,7 +50,7 @@ class Written:
         """As JSON has it; :meth:`from_dict` reads it back."""
         made = {f.name.rstrip("_"): getattr(self, f.name) for f in fields(self)}
         made["epilogue"] = [str(step) for step in self.epilogue]
-        for name in ("constants", "out_dtype"):
+        for name in ("constants", "strides", "out_dtype"):
             if not getattr(self, name):
                 del made[name]
         return {k: list(v) if isinstance(v, tuple) else v for k, v in made.items()}
@@ -94,6 +95,16 @@ class Written:
             raise ProblemError(f"a problem is a JSON object, got {text[:40]!r}")
         return Written.from_dict(given)
 
+    def strides_of(self) -> dict[str, tuple[int, ...]]:
+        """:attr:`strides` by name."""
+        found = {}
+        for text in self.strides:
+            name, _, numbers = text.rpartition("_")
+            if not re.fullmatch("[0-9]+(x[0-9]+)*", numbers):
+                raise ProblemError(f"strides are written as result_12x4x1, got {text!r}")
+            found[name] = tuple(map(int, numbers.split("x")))
+        return found
+
     # -- in words ----------------------------------------------------------------------------
 
     @property
@@ -111,6 +122,7 @@ class Written:
             "+".join(map(str, self.epilogue)) or "plain",
             *((f"out_{self.out_dtype}",) if self.out_dtype else ()),
             *(f"constant_{name}" for name in self.constants),
+            *(f"strides_{text}" for text in self.strides),
         ]  # fmt: skip
 
     def __str__(self) -> str:
@@ -131,6 +143,7 @@ class Written:
         text += f" {self.precision}" if self.precision != "exact" else ""
         text += "" if self.deterministic else " in any order"
         text += f" of a constant {' and '.join(self.constants)}" if self.constants else ""
+        text += f" at strides of {', '.join(self.strides)}" if self.strides else ""
         return text + "".join(f" + {step}" for step in self.epilogue)
 
     # -- as options --------------------------------------------------------------------------

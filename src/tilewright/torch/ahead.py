@@ -74,9 +74,13 @@ def _is_part(asked: Asked, fused: Asked) -> bool:
     )
 
 
-def call(model: nn.Module, example: Any) -> list[torch.Tensor]:
-    """The tensors that a call gives; in training mode with those of its gradients that parameters
-    have."""
+#: What the names of gradients begin with.
+GRADIENT = "gradient by "
+
+
+def call(model: nn.Module, example: Any) -> dict[str, torch.Tensor]:
+    """The tensors that a call gives, by their names in reports; in training mode with those of its
+    gradients that parameters have."""
     # In inference mode no tensor may be saved for gradients.
     training = model.training and not torch.is_inference_mode_enabled()
     with torch.enable_grad() if training else torch.no_grad():
@@ -86,14 +90,14 @@ def call(model: nn.Module, example: Any) -> list[torch.Tensor]:
             out = model(*example)
         else:
             out = model(example)
-        found = list(tensors_of(out))
-        results = [t for t in found if t.requires_grad]
-        parameters = [p for p in model.parameters() if p.requires_grad]
-        if not (training and results and parameters):
+        found = {f"result {k}": t for k, t in enumerate(tensors_of(out))}
+        total = [t.sum() for t in found.values() if t.requires_grad]
+        parameters = {n: p for n, p in model.named_parameters() if p.requires_grad}
+        if not (training and total and parameters):
             return found
-        total = [t.sum() for t in results]
-        grads = torch.autograd.grad(total, parameters, allow_unused=True)
-        return [*found, *(g for g in grads if g is not None)]
+        grads = torch.autograd.grad(total, list(parameters.values()), allow_unused=True)
+        named = zip(parameters, grads, strict=True)
+        return found | {GRADIENT + n: g for n, g in named if g is not None}
 
 
 def tensors_of(out: Any) -> Iterator[torch.Tensor]:

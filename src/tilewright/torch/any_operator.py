@@ -11,7 +11,7 @@ import torch
 
 from tilewright.ir.errors import ProblemError
 from tilewright.select import SelectError, reason
-from tilewright.select.ahead import build_chosen
+from tilewright.select.ahead import NotOurs, build_chosen
 from tilewright.topi.epilogue import Step
 from tilewright.topi.operators.conv_torch import apply
 from tilewright.topi.problem import Problem
@@ -76,6 +76,13 @@ def _transformed(text: str, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
             f"{p.operator} has no rules for torch.func and forward-mode derivatives: say it in "
             "PyTorch's operators as its torch_function, or call it outside of them"
         )
+    return _by_pytorch(p, function, tensors)
+
+
+def _by_pytorch(
+    p: Problem, function: Callable[..., Any], tensors: Sequence[torch.Tensor]
+) -> torch.Tensor:
+    """What a ``function`` that is a problem's in PyTorch's operators makes of its tensors."""
     orders = [p.permutation(name) for name in p.inputs()]
     found: torch.Tensor = function(
         *(t if o is None else t.permute(_inverse(o)) for t, o in zip(tensors, orders, strict=True))
@@ -153,9 +160,13 @@ def _problem(text: str) -> Problem:
 
 
 @functools.lru_cache(_MOST)
-def _launch(text: str, device: torch.device, policy: str) -> kernels.Launch:
+def _launch(text: str, device: torch.device, policy: str) -> kernels.Launch | None:
+    """None where PyTorch's own kernel was measured to be the fastest."""
     p, target = _problem(text), target_of(device)
-    found = build_chosen(p, target, policy)
+    try:
+        found = build_chosen(p, target, policy)
+    except NotOurs:
+        return None
     if found is None:
         raise SelectError(reason(p, target))
     ordinal = device.index if device.type == "cuda" else None
@@ -163,11 +174,15 @@ def _launch(text: str, device: torch.device, policy: str) -> kernels.Launch:
 
 
 def _run(tensors: list[torch.Tensor], problem: str) -> torch.Tensor:
-    result, device = _problem(problem).result, tensors[0].device
-    dense = [t.contiguous() for t in tensors]
-    out = dense[0].new_empty(result.shape, dtype=getattr(torch, result.dtype))
+    p, device = _problem(problem), tensors[0].device
     with kernels.alone():
         launch = _launch(problem, device, kernels.policy(target_of(device)))
+    if launch is None:
+        function = p.torch_function(torch)
+        assert function is not None  # else it would not have been measured
+        return _by_pytorch(p, function, tensors).contiguous()
+    dense = [t.contiguous() for t in tensors]
+    out = dense[0].new_empty(p.result.shape, dtype=getattr(torch, p.result.dtype))
     if out.numel():
         launch(tuple(t.data_ptr() for t in (*dense, out)))
     return out

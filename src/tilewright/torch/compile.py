@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import math
 import statistics
 import time
 from collections.abc import Callable, Mapping
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 #: What results may differ by, relative to their norm, by the bits of their elements.
 _TOLERANCE = {64: 1e-9, 32: 1e-4, 16: 3e-2}
+#: Tensors by their names.
+_Tensors = dict[str, torch.Tensor]
 #: Turns in which times are taken at least, and at most.
 _FEW, _MANY = 5, 200
 
@@ -52,8 +55,9 @@ class CompileReport:
 
     def __str__(self) -> str:
         tables = "\n".join(map(str, self.graphs))
-        times = f"{self.before * 1e3:.3g} ms before, {self.after * 1e3:.3g} ms after"
-        return f"{tables}\n{times}: {'compiled' if self.kept else f'left as it was, {self.reason}'}"
+        what = "compiled" if self.kept else f"left as it was, {self.reason}"
+        times = f"{self.before * 1e3:.3g} ms before, {self.after * 1e3:.3g} ms after: "
+        return f"{tables}\n{times * (self.after > 0)}{what}"
 
     __repr__ = __str__
 
@@ -77,9 +81,11 @@ def compile_(
 
     Where results differ, or the model cannot be compiled, it stays as it is and the report says
     why. Its parameters, statistics and modes and PyTorch's random numbers are afterwards what they
-    were. Raises :class:`ArgumentError` for options that there are not, and where the model cannot
-    be called with the example.
+    were. Raises :class:`ArgumentError` for what is no module, for options that there are not, and
+    where the model cannot be called with the example.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"compile_ takes a torch.nn.Module, got a {type(model).__name__}")
     ahead.check(example)
     checked(options)
     report = CompileReport(model)
@@ -120,22 +126,32 @@ def _compiled(model: nn.Module, backend: Callable[..., Any]) -> Callable[..., An
     return torch.compile(whole, backend=backend)  # type: ignore[no-any-return]
 
 
-def _results(model: nn.Module, step: Callable[[], list[torch.Tensor]]) -> list[torch.Tensor]:
+def _results(model: nn.Module, step: Callable[[], _Tensors]) -> _Tensors:
     if not model.training:  # nothing changes
         return step()
     with ahead.unchanged(model):
-        return [t.detach().clone() for t in step()]
+        return {name: t.detach().clone() for name, t in step().items()}
 
 
-def _difference(wanted: list[torch.Tensor], found: list[torch.Tensor]) -> str:
-    """Where results differ; nothing where they do not."""
-    for k, (a, b) in enumerate(zip(wanted, found, strict=True)):
-        if not a.is_floating_point():
-            continue
-        tolerance = _TOLERANCE[a.element_size() * 8]
-        error = float((a.double() - b.double()).norm() / a.double().norm().clamp_min(1e-30))
-        if not error <= tolerance and a.double().norm() > 0:
-            return f"its result {k} differs by {error:.2g}"
+def _difference(wanted: _Tensors, found: _Tensors) -> str:
+    """Where results differ; nothing where they do not.
+
+    Gradients by the parameters of one module are compared together: that by a bias in front of a
+    batch normalisation is zero but for rounding, by which it is as large as its errors.
+    """
+    together: dict[str, list[str]] = {}
+    for name, a in wanted.items():
+        if a.is_floating_point():
+            module = name.startswith(ahead.GRADIENT) and name.rpartition(".")[0]
+            together.setdefault(module or name, []).append(name)
+    for names in together.values():
+        sizes = {n: float(wanted[n].double().norm()) for n in names}
+        errors = {n: float((wanted[n].double() - found[n].double()).norm()) for n in names}
+        size, error = math.hypot(*sizes.values()), math.hypot(*errors.values())
+        tolerance = max(_TOLERANCE[wanted[n].element_size() * 8] for n in names)
+        if size > 0 and not error <= tolerance * size:
+            worst = max(names, key=lambda n: math.inf if math.isnan(errors[n]) else errors[n])
+            return f"its {worst} differs by {errors[worst] / (sizes[worst] or 1):.2g}"
     return ""
 
 

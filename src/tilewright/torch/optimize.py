@@ -137,14 +137,20 @@ def optimize_(
         products, on a CPU in inference, at some two times the error (docs/operators.md); for
         ``dense`` ones.
 
-    Raises :class:`ArgumentError` for a precision that there is not, or without ``dense``, and where
-    the model cannot be called with ``example``; it stays as it was then.
+    Raises :class:`ArgumentError` for a filter that is no function, for a precision that there is
+    not, or without ``dense``, and where the model cannot be called with ``example``; it stays as it
+    was then.
 
     Returns a :class:`Report` of what was replaced and what not, and why, and what is taken along;
     ``report.undo()`` or :func:`undo_` take it back.
     """
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"optimize_ takes a torch.nn.Module, got a {type(model).__name__}")
+    if filter_fn is not None and not callable(filter_fn):
+        raise ArgumentError(
+            f"filter_fn, which says of a module and its name whether to replace it, is a "
+            f"{type(filter_fn).__name__}: inputs like those of later calls are given as example="
+        )
     if precision is not None and precision not in ALLOWED:
         raise ArgumentError(f"precision {precision!r}: there is {', '.join(ALLOWED)}")
     if precision is not None and not dense:

@@ -58,10 +58,11 @@ class Taken:
         ]
         count = sum(self.taken.values())
         whole = count + sum(self.left.values())
+        regions = f"{len(self.regions)} region{'s' * (len(self.regions) != 1)}"
         reasons = sorted({r.reason for r in self.regions if r.reason})
         return "\n".join([
             text_table(("operator", "calls", "result"), rows),
-            f"{count} of {whole} operators taken, in {len(self.regions)} regions",
+            f"{count} of {whole} operators taken, in {regions}",
             *(f"a region is computed by PyTorch: {why}" for why in reasons),
         ])  # fmt: skip
 

@@ -69,3 +69,17 @@ vars(task)["space"] = SimpleNamespace(
     ReorderEntity=ReorderEntity,
     SplitEntity=SplitEntity,
 )
+
+#: What does the work of names of AutoTVM's that are not here.
+_INSTEAD = {
+    "RPCRunner": "LocalRunner measures here, measure_option(scheduler=ADDRESS) elsewhere",
+    "register_topi_compute": "write a template, as @autotvm.template(NAME)",
+    "register_topi_schedule": "write a template, as @autotvm.template(NAME)",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("__"):
+        raise AttributeError(name)
+    mend = _INSTEAD.get(name, "dir(tvm.autotvm) lists what it has")
+    raise AttributeError(f"Tilewright's tvm.autotvm has no {name!r}: {mend}")

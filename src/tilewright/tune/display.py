@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines where the output is no terminal.
 _PAUSE = 10.0
+#: Letters of a reason that are shown.
+_REASON = 300
 
 
 class Display:
@@ -127,6 +129,9 @@ class Display:
             if tuner.best_config:
                 text += f", trial {tuner.best_iter}: {tuner.best_config}"
         self._print(text)
+        if self.result and tuner.last_reason:
+            reason = tuner.last_reason.partition("\n")[0]
+            self._print(f"the last that failed: {reason[:_REASON]}")
 
 
 def _done(tuner: Tuner, spent: str) -> str:

@@ -123,7 +123,8 @@ class XGBTuner(Tuner):
         y = self._scores()
         x = self._of(indices)
         rows = [(r, score) for _, r, _, score in self._before if r is not None]
-        rows = [(r, score) for r, score in rows if not len(x) or len(r) == x.shape[1]]
+        # Problems of other epilogues or constants have other numbers of features.
+        rows = [(r, score) for r, score in rows if len(r) == x.shape[1]]
         if not indices and not rows:
             return
         for model in self.models:

@@ -8,9 +8,15 @@ from collections.abc import Callable, Sequence
 from types import ModuleType
 from typing import Any
 
+#: Instead of those that describe whole models.
+_MODELS = (
+    'declare operators with te.compute or tvm.topi; whole models are tilewright.load("m.onnx") and '
+    'torch.compile(model, backend="tilewright")'
+)
 #: What does the work of names of TVM's that are not here.
 _INSTEAD = {
     "auto_scheduler": "tvm.autotvm tunes templates",
+    "Schedule": "s = te.create_schedule(C.op), whose stages have the primitives",
     "contrib": "declare operators with te.compute or tvm.topi, for the target cuda or llvm",
     "evaluate": "te.extern takes a statement or an expression",
     "intrin": "use te.call_extern, or the functions of te: te.exp, te.popcount",
@@ -18,8 +24,9 @@ _INSTEAD = {
     "meta_schedule": "tvm.autotvm tunes templates",
     "micro": "kernel.export_c(path) writes a C file that stands alone",
     "placeholders": "use te.placeholder",
-    "relax": "declare operators with te.compute or tvm.topi",
-    "relay": "declare operators with te.compute or tvm.topi",
+    "ir_pass": "tvm.lower runs all passes, and `tilewright lower FILE` shows them one by one",
+    "relax": _MODELS,
+    "relay": _MODELS,
     "rpc": "build, kernel.save(path), and tilewright.load(path) on the other machine",
     "script": "str(tvm.lower(s, args)) is the script of a program; programs are written in te",
 }

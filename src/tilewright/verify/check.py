@@ -8,6 +8,7 @@ from itertools import chain
 from tilewright.ir.errors import VerificationError
 from tilewright.ir.func import Func
 from tilewright.lower.analysis.accesses import collect
+from tilewright.verify.arrivals import unarrived
 from tilewright.verify.background import unawaited
 from tilewright.verify.bounds import out_of_bounds
 from tilewright.verify.clusters import apart
@@ -34,6 +35,7 @@ def check(func: Func) -> list[Finding]:
             apart(kernel),
             races(kernel),
             unawaited(kernel),
+            unarrived(kernel),
             unfenced(func),
             uninitialised(kernel),
             unwritten_registers(kernel),

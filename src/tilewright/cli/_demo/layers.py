@@ -7,10 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from tilewright import te
 from tilewright.ir.errors import ArgumentError
-from tilewright.te import Tensor
-from tilewright.topi.nn import depthwise_conv2d_nchw
 from tilewright.topi.operators.conv import Conv
 
 if TYPE_CHECKING:
@@ -85,12 +82,6 @@ class Layer:
         x = rng.standard_normal((1, self.channels, self.height, self.width), np.float32)
         w = rng.standard_normal((self.channels, 1, self.kernel, self.kernel), np.float32)
         return x, w, np.full((1, self.channels, *self.out), np.nan, np.float32)
-
-    def declare(self) -> list[Tensor]:
-        """The tensors: input, filter, output."""
-        data = te.placeholder((1, self.channels, self.height, self.width), name="Input")
-        weight = te.placeholder((self.channels, 1, self.kernel, self.kernel), name="Filter")
-        return [data, weight, depthwise_conv2d_nchw(data, weight, self.stride, self.kernel // 2)]
 
     def cut(self, channels: int, size: int) -> Layer:
         """The layer with no more channels, rows and columns than these."""

@@ -77,6 +77,8 @@ class Peers:
                 continue  # which none of them has
             try:
                 found[name] = self._make(name)(name, problem, arrays, sets, cuda_launches)
+            except ProblemError as error:  # of no problem of its kind
+                self._hint(f"{name} is left out: {error}")
             except Exception as error:  # another library's failure is no reason to stop
                 self._hint(f"{name} fails on {problem}: {_first_line(error)}")
         return found

@@ -35,12 +35,13 @@ class Times:
 @dataclass(frozen=True)
 class Difference:
     """An output beside what was expected; ``worst`` is the largest difference over what is allowed,
-    within which it is where that is at most 1."""
+    within which it is where that is at most 1; ``note`` says what differs beside numbers."""
 
     name: str
     absolute: float
     relative: float
     worst: float
+    note: str = ""
 
     @property
     def fits(self) -> bool:
@@ -59,7 +60,8 @@ def difference(
     import numpy as np
 
     if found.shape != wanted.shape:
-        return Difference(name, np.inf, np.inf, np.inf)
+        note = f"its shape is {found.shape}, and {wanted.shape} was expected"
+        return Difference(name, np.inf, np.inf, np.inf, note)
     a, b = found.astype(np.float64), wanted.astype(np.float64)
     size = float(np.max(np.abs(b[np.isfinite(b)]), initial=0)) or 1.0
     atol = _CANCELLED * size if atol is None else atol

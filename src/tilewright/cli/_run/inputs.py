@@ -25,7 +25,8 @@ def arrays(
     texts: Iterable[str], parameters: Sequence[Parameter], seed: int, option: str = "--input"
 ) -> dict[str, Array]:
     """The inputs of a model by name; those that no text names are random, where an open dimension
-    is 1. Raises :class:`ArgumentError` for a text that is no input."""
+    is what a given input has of its name, else 1. Raises :class:`ArgumentError` for a text that is
+    no input."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -33,9 +34,15 @@ def arrays(
     found: dict[str, Any] = {}
     for name, text in _parts(texts, list(by_name), option):
         found |= _read(name, text, by_name, rng, option)
+    named = {
+        e: extent
+        for p in parameters if p.name in found
+        for e, extent in zip(p.shape or (), found[p.name].shape, strict=False)
+        if isinstance(e, str) and e != "?"
+    }  # fmt: skip
     for p in parameters:
         if p.name not in found:
-            shape = tuple(e if isinstance(e, int) else 1 for e in p.shape or ())
+            shape = tuple(e if isinstance(e, int) else named.get(e, 1) for e in p.shape or ())
             found[p.name] = random(rng, shape, p.dtype)
     return found
 
@@ -46,16 +53,20 @@ def _parts(texts: Iterable[str], names: list[str], option: str) -> list[tuple[st
     made, taken = [], set[str]()
     for part in parts:
         match = _NAMED.match(part)
-        if match is not None and match[1] in names:
-            made.append((match[1], match[2]))
-            taken.add(match[1])
+        # Names may have colons of their own, as "image:0".
+        name = max((n for n in names if part.startswith((f"{n}:", f"{n}="))), key=len, default="")
+        if name:
+            made.append((name, part[len(name) + 1 :]))
+            taken.add(name)
+        elif match is not None and not Path(part).exists():
+            raise ArgumentError(f"{option} {part}: there is no {match[1]}, but {', '.join(names)}")
         elif part.endswith(".npz"):
             made.append(("", part))
         else:
             rest = [n for n in names if n not in taken]
             if not rest:
                 known = ", ".join(names) or "none"
-                raise ArgumentError(f"{option} {part}: it is of no input; there are {known}")
+                raise ArgumentError(f"{option} {part}: one more than there are, which are {known}")
             made.append((rest[0], part))
             taken.add(rest[0])
     return made

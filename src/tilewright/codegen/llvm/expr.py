@@ -141,7 +141,7 @@ class Expressions(Conditions):
             # rounded after it or the processor's own (AVX512-FP16): a fused one rounds once for
             # two, and results would depend on the processor.
             found = b.binary(f"{opcode} {'nsz' if t.bits == 16 else FLAGS}", x, y)
-        return narrow(b, t, found) if short else found
+        return narrow(b, self.types, t, found) if short else found
 
     def _extremum(self, e: E.Min | E.Max, x: Value, y: Value) -> Value:
         """The operand that is a number where the other is NaN (IEEE 754-2019 minimumNumber).

@@ -36,7 +36,8 @@ def generate(
     """
     builder = Builder()
     native_half = "f16c" in features or "neon" in features or "fullfp16" in features
-    writer = Statements(builder, Types(native_half), threads, features)
+    rounds = {"avx512bf16", "avx512dq"} <= features
+    writer = Statements(builder, Types(native_half, rounds), threads, features)
     for func in module.funcs:
         _function(writer, for_backend(func, "llvm", vector_bytes=_vector_bytes(features)))
     _entry(writer, module)

@@ -283,7 +283,8 @@ class Statements(Memory):
         end = self.arithmetic("add", first, self.index(s.extent))
         length = steps(s.body)
         turns = max(1, min(16, UNROLL_STEPS // max(1, length)))
-        unroll = turns if s.kind is ForKind.UNROLLED else 0 if in_tiles(s.body) else 1
+        rolled = s.pragma(S.Pragma.AUTO_UNROLL_MAX_STEP, 0) == 1 or in_tiles(s.body)
+        unroll = turns if s.kind is ForKind.UNROLLED else 0 if rolled else 1
         write = self._long_body if length >= LONG_STEPS else self.task
         self.counted(s.var, first, end, lambda: write(s), unroll)
 

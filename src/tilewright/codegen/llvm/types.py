@@ -26,6 +26,8 @@ from tilewright.ir.float8 import LAYOUTS as FLOAT8
 from tilewright.ir.float8 import NAN, bits_of
 
 FLOAT32 = dtype("float32")
+#: VFPCLASSPS's bit for denormals.
+_DENORMAL = 0x20
 _NATIVE = {"float64": "double", "float32": "float", "float16": "half", "bool": "i1"}
 
 
@@ -35,10 +37,11 @@ class Types:
     Parameters
     ----------
     native_half : whether the machine converts float16 to float32 and back.
+    rounds_bfloat : whether it rounds 16 numbers to bfloat16, but for denormals (AVX512-BF16).
     """
 
-    def __init__(self, native_half: bool) -> None:
-        self.native_half = native_half
+    def __init__(self, native_half: bool, rounds_bfloat: bool = False) -> None:
+        self.native_half, self.rounds_bfloat = native_half, rounds_bfloat
 
     def register(self, t: DType) -> str:
         """The type of a value."""
@@ -99,8 +102,34 @@ def widen(b: Builder, t: DType, x: Value) -> Value:
     return b.convert("bitcast", b.binary("or", found, sign), f32)
 
 
-def narrow(b: Builder, t: DType, x: Value) -> Value:
+def narrow(b: Builder, types: Types, t: DType, x: Value) -> Value:
     """float32 as bits of a narrower float, rounded to nearest even; floats of 8 bits saturate."""
+    if not types.rounds_bfloat or t.kind != "bfloat" or t.lanes % 16:
+        return _narrow(b, t, x)
+    parts = [b.shuffle(x, x, range(k, k + 16)) for k in range(0, t.lanes, 16)]
+    return b.join([_rounded_by_processor(b, t.with_lanes(16), part) for part in parts])
+
+
+def _rounded_by_processor(b: Builder, t: DType, x: Value) -> Value:
+    """:func:`narrow` by VCVTNEPS2BF16, which takes denormals for zeros: a vector with one of these
+    goes the long way (Intel SDM volume 2C)."""
+    kinds = b.call("<16 x i1>", "llvm.x86.avx512.fpclass.ps.512", [x, literal("i32", _DENORMAL)])
+    some = b.compare("icmp ne", b.convert("bitcast", kinds, "i16"), literal("i16", 0))
+    some = b.call("i1", "llvm.expect.i1", [some, literal("i1", 0)])
+    rare, often, done = b.label("denormal"), b.label("normal"), b.label("end")
+    b.branch(some, rare, often)
+    b.start(rare)
+    exact, last = _narrow(b, t, x), b.block
+    b.jump(done)
+    b.start(often)
+    made = b.call("<16 x bfloat>", "llvm.x86.avx512bf16.cvtneps2bf16.512", [x])
+    fast = b.convert("bitcast", made, exact.type)
+    b.jump(done)
+    b.start(done)
+    return b.phi((exact, last), (fast, often))
+
+
+def _narrow(b: Builder, t: DType, x: Value) -> Value:
     lanes = t.lanes
     i32, narrow = vector_type("i32", lanes), vector_type(f"i{t.bits}", lanes)
     bits = b.convert("bitcast", x, i32)
@@ -205,7 +234,7 @@ def _to_narrow(b: Builder, types: Types, source: DType, to: DType, x: Value) -> 
         double = cast(b, types, source, dtype("float64").with_lanes(to.lanes), x)
         wide = round_to_odd(b, double)
     if types.narrow(to):
-        return narrow(b, to, wide)
+        return narrow(b, types, to, wide)
     return b.convert("fptrunc", wide, types.register(to))
 
 

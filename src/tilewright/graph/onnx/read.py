@@ -12,6 +12,7 @@ from tilewright.graph.errors import ModelError, in_memory
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx.convert import constant_of, convert, unsupported
 from tilewright.graph.onnx.external import load_external
+from tilewright.graph.onnx.microsoft import DOMAIN, expanded
 from tilewright.graph.onnx.narrow import NARROW
 from tilewright.graph.onnx.types import dtype_of
 from tilewright.graph.signature import Parameter
@@ -37,13 +38,17 @@ class OnnxModel:
         with in_memory("the model" if isinstance(source, bytes) else str(source)):
             proto, folder = _read(source)
             load_external(proto, folder)
-            proto = _inlined(proto)
+            proto = _inlined(expanded(proto))
         self.graph_proto = proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
         if self.opset > (newest := _onnx().defs.onnx_opset_version()):
             raise ModelError(f"the model is of opset {self.opset}: onnx here knows up to {newest}")
         if missing := unsupported(self.graph_proto):
-            raise ModelError(f"operators that are not supported: {', '.join(missing)}")
+            own = any(kind.startswith(f"{DOMAIN}.") for kind in missing)
+            hint = "; those of ONNX Runtime are from its optimizer: give the model as it was before"
+            raise ModelError(
+                f"operators that are not supported: {', '.join(missing)}{hint if own else ''}"
+            )
         if self.opset < OLDEST and (changed := _changed(self.graph_proto, self.opset)):
             raise ModelError(
                 f"the model is of opset {self.opset}, in which {', '.join(changed)} mean something "

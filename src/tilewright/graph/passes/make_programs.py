@@ -8,6 +8,7 @@ from typing import Any, TypeGuard
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.value import Node, Operand, Value
+from tilewright.graph.views import VIEWS
 from tilewright.topi.functions import FUNCTIONS
 from tilewright.topi.operators.program import Call
 
@@ -48,7 +49,7 @@ def make_programs(graph: Graph) -> Graph:
     outputs = set(graph.outputs.values())
     place = {node: k for k, node in enumerate(graph.nodes)}
     for node in graph.nodes:
-        if node.operator not in FUNCTIONS or node.operator == "reshape":
+        if node.operator not in FUNCTIONS or node.operator in VIEWS:
             continue
         group = _Group([node])
         waiting = list(node.inputs)

@@ -9,8 +9,8 @@ of threads (:mod:`.dependence`) take such an instruction as done where it is iss
 threads do up to the next barrier is found there.
 
 What it reads anywhere counts, and what it writes in registers. What fills shared memory does not:
-there are as many groups under way as copies, and which one a read waits for is known by numbers of
-iterations that are not counted here. Simulation finds such a read too early.
+which of its groups a read waits for is known by counting iterations, as :mod:`.groups` does for
+:mod:`~tilewright.verify.arrivals`.
 """
 
 from __future__ import annotations

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from tilewright.topi.cpu import candidates as cpu
-from tilewright.topi.cpu.amx_tiles import amx_tiles, suits_amx
 from tilewright.topi.cpu.depthwise_blocks import BlockTile, schedule_blocks
 from tilewright.topi.cpu.depthwise_channels import ChannelTile, schedule_channels
 from tilewright.topi.cpu.depthwise_fast_fir import FirTile, declare_fir, schedule_fir
 from tilewright.topi.cpu.depthwise_lines import LineTile, schedule_lines
 from tilewright.topi.cpu.depthwise_pairs import PairTile, declare_pairs, schedule_pairs
-from tilewright.topi.cpu.depthwise_tiles import AmxTile, declare_amx, schedule_amx
+from tilewright.topi.cpu.depthwise_tiles import (
+    AmxTile,
+    amx_tiles,
+    declare_amx,
+    schedule_amx,
+    suits_amx,
+)
 from tilewright.topi.cpu.depthwise_wgrad import (
     GradTile,
     schedule_wgrad_channels,
     schedule_wgrad_lines,
 )
-from tilewright.topi.cpu.depthwise_words import WordTile, schedule_words
-from tilewright.topi.cpu.word_tiles import suits as suits_words
-from tilewright.topi.cpu.word_tiles import word_tiles
+from tilewright.topi.cpu.depthwise_words import WordTile, schedule_words, suits_words, word_tiles
 from tilewright.topi.template import Template
 
 #: Any type of sums.

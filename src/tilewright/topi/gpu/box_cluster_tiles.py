@@ -14,11 +14,12 @@ from itertools import product
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
-from tilewright.topi.gpu.box_products import BARRIERS, best_of, is_sooner
+from tilewright.topi.gpu.box_products import best_of, is_sooner
 from tilewright.topi.gpu.box_shapes import boxes_of, turned_shapes
 from tilewright.topi.gpu.box_sizes import CHANNELS, Sizes, channels_of, convolution_of, suited
 from tilewright.topi.gpu.box_times import rates_of, resident_blocks, time_of
 from tilewright.topi.gpu.machine import MACHINE
+from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.box_copies import sliced
 from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.convolution import Convolution

@@ -15,11 +15,12 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_cluster_tiles import SIZES, SLOTS, exchange
 from tilewright.topi.gpu.box_lines import crossing
-from tilewright.topi.gpu.box_products import BARRIERS, best_of, clusters
+from tilewright.topi.gpu.box_products import best_of
 from tilewright.topi.gpu.box_shapes import GROUPS
 from tilewright.topi.gpu.box_sizes import STAGES, convolution_of, suited
 from tilewright.topi.gpu.box_times import SUMS_OF_PIXELS, resident_blocks, time_of
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.gpu.plain_boxes import BARRIERS, clusters
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
 from tilewright.topi.nn.box_factors import reach
@@ -34,8 +35,8 @@ from tilewright.topi.problem import Problem
 _SUM, _SUM_PART, _SUM_MOVED = 0.03, 0.1, 1.5
 #: Channels of a tile; and how much of the time is left where a producer copies boxes.
 _CHANNELS, _PRODUCED = (256, 192, 128, 64), 0.99
-#: How many times as long taps of pixels take that are strides apart and in no whole rows.
-_STRIDED = 1.4
+#: Microseconds of an SM for a row of pixels that are strides apart and have no whole rows, or less.
+_STRIDED, _STRIDED_PART = 0.0036, 0.0052
 #: Filters and channels of a tile that a producer copies, at least, where there are as many.
 _SQUARE = 128
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
@@ -87,7 +88,8 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
     rows = ((p.out_channels, ROW), (p.channels, of_row(p) if whole else ROW))
     crossed = sum(crossing(2 * n, 2 * min(n, row)) for n, row in rows) - 1
     short = taps > 1 and max(p.stride) > 1 and p.channels % ROW
-    beside = _STRIDED if short and not whole else 1.0
+    strided = (_STRIDED if own >= ROW else _STRIDED_PART) / MACHINE.sms
+    strided *= short and not whole
     alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
         if p.groups > 1 and p.multiplier % filters:
@@ -117,7 +119,9 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
                         crossing=crossed, rates=SUMS_OF_PIXELS,
                     )  # fmt: skip
-                    cost *= (_PRODUCED if producer else 1) * beside
+                    cost *= _PRODUCED if producer else 1
+                    seen_rows = tiles * splits * own_steps * PIXELS * -(-channels // ROW) / x_to
+                    cost = max(cost, seen_rows * strided)
                     if splits > 1:
                         cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
                     tile = BoxGradientTile(

@@ -17,6 +17,7 @@ from tilewright.topi.nn.box_copies import (
     Widths,
     as_brought,
     copies_filter,
+    filled_up,
     half_step,
     in_boxes,
     is_in_halves,
@@ -110,8 +111,9 @@ class Sizes:
         return max(self.stored, 2)
 
     @staticmethod
-    def of(p: Convolution, result: str) -> Sizes:
-        """Those of a problem that boxes can bring, whose results are of that type."""
+    def of(p: Convolution, result: str, whole: bool = False) -> Sizes:
+        """Those of a problem that boxes can bring, ``whole`` or for each tap, whose results are of
+        that type."""
         w, taps, number = Convolved(p), math.prod(Convolved(p).kernel), 1
         mean: float = taps
         extents = (p.batch, *w.result)
@@ -122,11 +124,12 @@ class Sizes:
             taps = math.prod(c.taps for c in cut)
             mean = math.prod(sum(n for _, n in c.seen) for c in cut) / number
         own, made = widths(p.dtype), widths(result)
-        deep = of_a_group(p)[0]
-        step, terms = own.step(own.filled(deep)), 1.0
+        deep = filled_up(p, whole)
+        step, terms = own.step(deep), 1.0
         if is_in_halves(p):
+            deep = of_a_group(p)[0]
             step, terms = 2 * half_step(deep), 1.5
-        parts = own.filled(deep) // step if terms == 1 else deep // step
+        parts = deep // step
         return Sizes(
             extents, (1, *w.stride), taps, mean, number, step * 16 // own.chunk, parts, made,
             16 // made.chunk, p.block * 16 // own.chunk, terms,

@@ -19,7 +19,7 @@ from tilewright.schedule import Schedule
 from tilewright.target.instructions import mma_bf16, mma_f16
 from tilewright.topi.cut import CutDeclaration, declare_images
 from tilewright.topi.gpu.banded_tiles import SHARED
-from tilewright.topi.gpu.machine import MACHINE
+from tilewright.topi.gpu.machine import MACHINE, is_planar
 from tilewright.topi.nn.depthwise_plane_products import (
     PLACES,
     PlaneProducts,
@@ -125,9 +125,7 @@ def has_small_images(p: Conv) -> bool:
     """Whether products of whole images are for a problem of any pass: in 16 bits, of images of at
     most eight columns."""
     return (
-        p.rank == 2
-        and p.dtype in _INSTRUCTIONS
-        and p.accumulate == "float32"
+        is_planar(p)
         and p.multiplier == 1
         and max(p.image[1], p.out_image[1]) <= PLACES
         and max(p.image[0], p.out_image[0]) <= _MOST

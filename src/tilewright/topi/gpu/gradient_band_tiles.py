@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from itertools import product
+from typing import TypeVar
 
 from tilewright.target.devices import STATIC_SHARED
-from tilewright.target.target import Target
-from tilewright.topi.gpu.diversify import diversify
-from tilewright.topi.gpu.machine import MACHINE, MEMORY, occupancy
+from tilewright.topi.gpu.machine import MACHINE, MEMORY, is_planar, occupancy
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.row_band_cuts import DEPTH, ROWS, SHARES, RowBands, RowBandTile
 
@@ -30,24 +29,12 @@ _PRODUCT, _TILE, _LOAD, _ENDS, _SECOND = 9, 60, 0.9, 1.5, 1.0
 _CACHE = 5.5 / 7
 
 
-def gradient_band_tiles(p: Conv, target: Target) -> list[RowBandTile]:
-    """Tiles that fit registers and shared memory, the best guess first."""
-    return list(_ranked(p))
-
-
 def suits_bands(p: Conv) -> bool:
-    """Whether the schedule is for a problem: one that :func:`has_bands`."""
-    return has_bands(p) and next(_tiles(p), None) is not None
-
-
-def has_bands(p: Conv) -> bool:
-    """Whether the gradient is one of 16 bits, with strides of at most two, whose filter reaches no
-    further than eight rows of a phase of x: as many more than one of dy has a matrix."""
+    """Whether the schedule is for a gradient: one of 16 bits, with strides of at most two, whose
+    filter reaches no further than eight rows of a phase of x: as many more than one of dy has a
+    matrix."""
     return (
-        p.rank == 2
-        and p.pass_ == "wgrad"
-        and p.dtype in ("float16", "bfloat16")
-        and p.accumulate == "float32"
+        is_planar(p)
         and max(p.stride) <= 2
         and p.out_image[1] > 1  # of one column nothing is moved
         and (p.kernel_h - 1) * p.dilation[0] // p.stride[0] <= ROWS
@@ -55,7 +42,8 @@ def has_bands(p: Conv) -> bool:
 
 
 @functools.lru_cache(64)
-def _ranked(p: Conv) -> tuple[RowBandTile, ...]:
+def gradient_band_tiles(p: Conv) -> tuple[RowBandTile, ...]:
+    """Tiles that fit registers and shared memory, the best guess first."""
     return diversify(_tiles(p), lambda t: (t.blocks, t.columns, t.warps, t.stages), _MOST)
 
 
@@ -106,3 +94,26 @@ def _held(cut: RowBands, stages: int) -> int:
     else:  # two blocks of x and one of dy, and as many more as fit: of halves, all
         loads = max(2 * x + dy - _FEW, loaded if of_x == 1 else 0)
     return 8 * math.ceil(float(4 * p.kernel_w * sh + _OTHERS + loads) / 8)
+
+
+T = TypeVar("T")
+
+
+def diversify(
+    tiles: Iterable[tuple[float, T]], variant: Callable[[T], Hashable], count: int
+) -> tuple[T, ...]:
+    """At most ``count`` of ``tiles``, which come with a guess at their times, each once: first the
+    best of each ``variant``, up to half of them, as a guess may be wrong of a whole variant, then
+    the others.
+
+    >>> diversify([(2.0, "ab"), (1.0, "aa"), (3.0, "ba"), (1.5, "ac")], lambda t: t[0], 4)
+    ('aa', 'ba', 'ac', 'ab')
+    """
+    first: list[T] = []
+    others: list[T] = []
+    variants: set[Hashable] = set()
+    for _, tile in sorted(tiles, key=lambda pair: pair[0]):
+        (others if variant(tile) in variants else first).append(tile)
+        variants.add(variant(tile))
+    half = count // 2
+    return tuple(dict.fromkeys(first[:half] + others + first[half:]))[:count]

@@ -23,10 +23,9 @@ from tilewright.target.devices import (
     WARP,
     WORD,
 )
-from tilewright.target.target import Target
 from tilewright.topi.columns import Array, combinations, listed, once, pick
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.machine import MACHINE, occupancy, sees_nothing
+from tilewright.topi.gpu.machine import HALVES, MACHINE, is_planar, occupancy, sees_nothing
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
@@ -59,25 +58,17 @@ def suits_pixel_sums(p: Conv) -> bool:
     """Whether :func:`~tilewright.topi.sketches.tile_sums.schedule_tile_sums` is for a
     problem: one whose pixels lie at multiples of 16 bytes, and whose filter fits registers."""
     return (
-        p.rank == 2
-        and p.pass_ == "wgrad"
-        and p.dtype in ("float16", "bfloat16", "float32")
-        and p.accumulate == "float32"
+        is_planar(p, (*HALVES, "float32"))
         and p.dilation == (1, 1)
         and p.multiplier == 1
         and p.channels * dtype(p.dtype).bytes % 16 == 0
         and not sees_nothing(p)
-        and len(_ranked(p)) > 0
     )
 
 
-def gradient_pixel_tiles(p: Conv, target: Target) -> Sequence[GradientPixelTile]:
-    """Tiles that fit shared memory and registers, the best guess first."""
-    return _ranked(p)
-
-
 @functools.lru_cache(64)
-def _ranked(p: Conv) -> Sequence[GradientPixelTile]:
+def gradient_pixel_tiles(p: Conv) -> Sequence[GradientPixelTile]:
+    """Tiles that fit shared memory and registers, the best guess first."""
     cost, tiles = _shared_out(p, _blocks(p))
     order = np.argsort(cost, kind="stable")
     thread = np.stack([tiles.vector, tiles.columns, tiles.lanes])[:, order]

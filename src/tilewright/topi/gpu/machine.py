@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,8 +13,8 @@ from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.convolution import Convolution
 
-#: Channels of 16 bits in 16 bytes.
-CHANNELS = 8
+#: Types of 16 bits, and channels of these in 16 bytes.
+HALVES, CHANNELS = ("float16", "bfloat16"), 8
 
 
 #: The GPU of which the guesses at times are.
@@ -59,15 +60,20 @@ def micros(
     return slowest * tail + np.ceil(waves) * waits / np.sqrt(resident)
 
 
-def has_eights(p: Conv) -> bool:
-    """Whether a problem, of any pass, is of 16 bits and of eights of channels."""
+def is_planar(p: Conv, types: Sequence[str] = HALVES) -> bool:
+    """Whether a problem is one of images of two dimensions, in one of some types, by default those
+    of 16 bits, with sums in float32."""
+    return p.rank == 2 and p.dtype in types and p.accumulate == "float32"
+
+
+def slides(p: Conv) -> bool:
+    """Whether results are those of one filter a channel that slides over an image: of a forward
+    pass, or of a gradient by the input without strides."""
     return (
-        p.rank == 2
-        and p.dtype in ("float16", "bfloat16")
-        and p.accumulate == "float32"
-        and p.multiplier == 1
-        and p.channels % CHANNELS == 0
-        and (p.pass_ != "dgrad" or p.stride == (1, 1))
+        p.multiplier == 1
+        and p.pass_ != "wgrad"
+        and (p.pass_ == "forward" or p.stride == (1, 1))
+        and not sees_nothing(p)
     )
 
 

@@ -15,24 +15,25 @@ from typing import Any
 import numpy as np
 
 from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, listed, pick
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.machine import (
     CACHE,
+    CHANNELS,
     ISSUE,
     MACHINE,
     MEMORY,
     busy,
-    has_eights,
+    is_planar,
     micros,
     occupancy,
-    sees_nothing,
+    slides,
 )
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.pair_cuts import pair_cut
-from tilewright.topi.pieces.strip_tiles import CHANNELS, PairTile, SparsePairTile
+from tilewright.topi.pieces.strip_tiles import CHANNELS as OF_A_PAIR
+from tilewright.topi.pieces.strip_tiles import PairTile, SparsePairTile
 
 #: Registers of a thread beside what it multiplies, and at most.
 _OTHERS, _MOST_REGISTERS = 40, 250
@@ -54,12 +55,12 @@ _MOST_BANDS = 112
 PRODUCT = {4: 4.1, 8: 6.1, 16: 8.1}
 
 
-def pair_tiles(p: Conv, target: Target) -> Sequence[PairTile]:
+def pair_tiles(p: Conv) -> Sequence[PairTile]:
     """Tiles that fit."""
     return _ranked(p, PairTile)
 
 
-def sparse_pair_tiles(p: Conv, target: Target) -> Sequence[PairTile]:
+def sparse_pair_tiles(p: Conv) -> Sequence[PairTile]:
     """Tiles that fit, of products that skip zeros."""
     return _ranked(p, SparsePairTile)
 
@@ -67,18 +68,16 @@ def sparse_pair_tiles(p: Conv, target: Target) -> Sequence[PairTile]:
 def suits_pairs(p: Conv) -> bool:
     """Whether products of pairs of channels are for a problem: one of 16 bits, whose pixels begin
     at multiples of 16 bytes, with filters that fit registers."""
-    suits = p.pass_ != "wgrad" and has_eights(p) and not sees_nothing(p)
-    return suits and len(_ranked(p, PairTile)) > 0
+    return is_planar(p) and p.channels % CHANNELS == 0 and slides(p)
 
 
 def suits_sparse_pairs(p: Conv) -> bool:
     """Whether products that skip zeros are: the same, with filters so wide that these products take
     less time than those that multiply them."""
-    if p.pass_ == "wgrad" or not has_eights(p) or sees_nothing(p):
+    if not suits_pairs(p):
         return False
     sparse, dense = pair_cut(p, SparsePairTile()), pair_cut(p, PairTile())
-    less = sparse.parts * PRODUCT[sparse.pixels] < dense.parts * PRODUCT[dense.pixels]
-    return less and len(_ranked(p, SparsePairTile)) > 0
+    return sparse.parts * PRODUCT[sparse.pixels] < dense.parts * PRODUCT[dense.pixels]
 
 
 @functools.lru_cache(64)
@@ -125,7 +124,7 @@ def _read(p: Conv, tile: Any) -> Array:
 def _lots(p: Conv, pairs: int) -> list[int]:
     """Lots of channels of blocks, in whole chunks of 16 bytes, without much waste, as many as
     rows of a box are not short, where the problem has them."""
-    own = pairs * CHANNELS
+    own = pairs * OF_A_PAIR
     fitting = [
         lots
         for lots in _LOTS

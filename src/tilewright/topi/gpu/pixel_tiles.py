@@ -17,7 +17,6 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS, WARP
 from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, listed, pick
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.machine import (
@@ -27,7 +26,7 @@ from tilewright.topi.gpu.machine import (
     MEMORY,
     micros,
     occupancy,
-    sees_nothing,
+    slides,
 )
 from tilewright.topi.nn.depthwise_byte_dots import APART
 from tilewright.topi.nn.depthwise_forward import whole
@@ -48,13 +47,9 @@ _CONVERTED = {1: 1.8, 2: 1.6}
 _TURNED = 0.75
 
 
-def box_tiles(p: Conv, target: Target) -> Sequence[BoxTile]:
-    """Tiles that fit, the best guess first."""
-    return _ranked(p)
-
-
 @functools.lru_cache(64)
-def _ranked(p: Conv) -> Sequence[BoxTile]:
+def box_tiles(p: Conv) -> Sequence[BoxTile]:
+    """Tiles that fit, the best guess first."""
     tiles = _blocks(p)
     found: Sequence[BoxTile] = ()
     if len(tiles.rows):
@@ -198,10 +193,4 @@ def _micros(p: Conv, tile: Any, conflicts: Array) -> Array:
 
 def suits_boxes(p: Conv) -> bool:
     """Whether tiles of pixels are for a problem: pixels begin at multiples of 16 bytes."""
-    return (
-        p.rank == 2
-        and p.multiplier == 1
-        and p.channels * dtype(p.dtype).bytes % 16 == 0
-        and (p.pass_ == "forward" or p.stride == (1, 1))
-        and not sees_nothing(p)
-    )
+    return p.rank == 2 and p.channels * dtype(p.dtype).bytes % 16 == 0 and slides(p)

@@ -16,9 +16,8 @@ from typing import Any
 import numpy as np
 
 from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, combinations, listed, pick
-from tilewright.topi.gpu.machine import ISSUE, MACHINE, MEMORY, occupancy, sees_nothing
+from tilewright.topi.gpu.machine import ISSUE, MACHINE, MEMORY, is_planar, occupancy, slides
 from tilewright.topi.gpu.pair_tiles import PRODUCT
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
@@ -46,25 +45,10 @@ _TURNS = (1, 2)
 PER_CHUNK, _CHUNKS, _BOX, _LINE, _CACHE = 20, 0.7, 1.0, 0.004, 4 / 7
 
 
-def plane_band_tiles(p: Conv, target: Target) -> Sequence[PlaneBandTile]:
-    """Tiles that fit."""
-    return _ranked(p)
-
-
 def suits_plane_bands(p: Conv) -> bool:
     """Whether products with bands are for a problem: one of 16 bits, whose rows are multiples of 4
     bytes long, with filters that fit registers."""
-    return (
-        p.rank == 2
-        and p.pass_ != "wgrad"
-        and p.dtype in ("float16", "bfloat16")
-        and p.accumulate == "float32"
-        and p.multiplier == 1
-        and _width(p) % 2 == 0
-        and (p.pass_ == "forward" or p.stride == (1, 1))
-        and not sees_nothing(p)
-        and len(_ranked(p)) > 0
-    )
+    return is_planar(p) and _width(p) % 2 == 0 and slides(p)
 
 
 def _width(p: Conv) -> int:
@@ -73,7 +57,8 @@ def _width(p: Conv) -> int:
 
 
 @functools.lru_cache(64)
-def _ranked(p: Conv) -> Sequence[PlaneBandTile]:
+def plane_band_tiles(p: Conv) -> Sequence[PlaneBandTile]:
+    """Tiles that fit."""
     warps = _warps(p)
     blocks = columns(PlaneBandTile, _blocks(p, warps))
     least = _waste(p, columns(PlaneBandTile, [(*warp, 1, 1, 1) for warp in warps]))

@@ -17,7 +17,6 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.columns import Array, best, columns, combinations, listed, pick
 from tilewright.topi.gpu.machine import (
     CACHE,
@@ -26,7 +25,7 @@ from tilewright.topi.gpu.machine import (
     MEMORY,
     micros,
     occupancy,
-    sees_nothing,
+    slides,
 )
 from tilewright.topi.gpu.register_model import divisors
 from tilewright.topi.nn.convolved import Convolved
@@ -51,28 +50,16 @@ _THREADS, _LARGEST, _TURNS = (96, 128, 192, 256, 384), 512, (2, 4, 8, 16, 32)
 _CHANNELS = 64
 
 
-def plane_box_tiles(p: Conv, target: Target) -> Sequence[PlaneBoxTile]:
-    """Tiles that fit."""
-    return _ranked(p)
-
-
 def suits_plane_boxes(p: Conv) -> bool:
     """Whether tiles of planes are for a problem: its rows are multiples of 16 bytes long, and its
     filters fit registers."""
     width = p.out_image[1] if p.pass_ == "dgrad" else p.width
-    return (
-        p.rank == 2
-        and p.pass_ != "wgrad"
-        and p.multiplier == 1
-        and width * dtype(p.dtype).bytes % CHUNK == 0
-        and (p.pass_ == "forward" or p.stride == (1, 1))
-        and not sees_nothing(p)
-        and len(_ranked(p)) > 0
-    )
+    return p.rank == 2 and width * dtype(p.dtype).bytes % CHUNK == 0 and slides(p)
 
 
 @functools.lru_cache(64)
-def _ranked(p: Conv) -> Sequence[PlaneBoxTile]:
+def plane_box_tiles(p: Conv) -> Sequence[PlaneBoxTile]:
+    """Tiles that fit."""
     bare = _threads(p)
     if not len(bare.rows):
         return ()

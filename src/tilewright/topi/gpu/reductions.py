@@ -1,4 +1,6 @@
-"""The parameters worth trying for a gradient by the filter on a GPU, the best guess first."""
+"""The parameters worth trying for a gradient by the filter on a GPU, the best guess first, and into
+how many chunks its work is divided, so that no SM waits for another one.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
-from tilewright.topi.columns import Array, combinations, listed, pick
+from tilewright.topi.columns import Array, combinations, listed, number, once, pick
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.register_model import (
     REGISTERS,
@@ -19,7 +21,6 @@ from tilewright.topi.gpu.register_model import (
     planes_seen,
     power,
 )
-from tilewright.topi.gpu.wave_balance import busiest, evenly
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.reduction_tiles import ReductionTile
@@ -91,3 +92,36 @@ def _shared_out(p: Conv, planes: int, parts: list[Array]) -> tuple[Array, Array,
     chunks = evenly(blocks, turns, np.minimum(most, 512))
     work = busiest(blocks, turns, chunks) * lanes * threads
     return work, which, ReductionTile(rows, columns, taps, vector, lanes, threads, chunks)
+
+
+def busiest(blocks: Any, turns: Any, chunks: Any) -> Any:
+    """Turns of the SM with most, where each of the ``chunks`` chunks of ``turns`` has
+    ``blocks`` blocks; integers, or columns.
+
+    >>> busiest(blocks=48, turns=98, chunks=11), busiest(blocks=48, turns=98, chunks=13)
+    (36, 40)
+    """
+    return -(-chunks * blocks // MACHINE.sms) * -(-turns // chunks)
+
+
+def evenly(blocks: Any, turns: Any, most: Any) -> Any:
+    """The number of chunks, at most ``most`` and more than half of that, with which the busiest
+    SM has fewest turns, the largest of several: about as many blocks for each, and
+    about as many turns for each block; integers, or columns.
+
+    >>> evenly(blocks=48, turns=98, most=13)
+    11
+    """
+    most = np.maximum(1, np.minimum(most, turns))
+    blocks, turns, most = np.broadcast_arrays(blocks, turns, most)
+    sets = np.stack([most.ravel(), blocks.ravel(), turns.ravel()])
+    first, back = once(sets)  # those with few chunks come first
+    found = np.concatenate([_evenly(some) for some in np.array_split(sets[:, first], 8, axis=1)])
+    return number(found[back].reshape(most.shape))
+
+
+def _evenly(sets: Any) -> Any:
+    most, blocks, turns = sets[:, :, None]
+    chunks = np.maximum(most - np.arange(most.max(initial=1)), most // 2 + 1)
+    least = np.argmin(busiest(blocks, turns, chunks), axis=1)
+    return np.take_along_axis(chunks, least[:, None], axis=1)[:, 0]

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS
-from tilewright.target.target import Target
 from tilewright.topi.columns import Tiles, combinations, listed, pick
 from tilewright.topi.gpu.banded_tiles import SHARED
+from tilewright.topi.gpu.machine import is_planar
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.row_product_cuts import RowProducts, RowProductTile, row_cut
 
@@ -23,26 +22,18 @@ def suits_row_products(p: Conv) -> bool:
     """Whether :func:`schedule_row_products` is for a problem: one of stride 1 down the image, whose
     rows are at most 64 wide, and even, so that they can be copied in the background."""
     return (
-        p.rank == 2
-        and p.pass_ == "wgrad"
-        and p.dtype in ("float16", "bfloat16")
-        and p.accumulate == "float32"
+        is_planar(p)
         and p.stride[0] == 1
         and p.dilation[0] == 1
         and max(p.image[1], p.out_image[1]) <= 64
         and p.image[1] % 2 == 0
         and p.out_image[1] % 2 == 0
-        and len(_ranked(p)) > 0
     )
 
 
-def row_product_tiles(p: Conv, target: Target) -> Sequence[RowProductTile]:
-    """Tiles that fit shared memory, the best guess first."""
-    return _ranked(p)
-
-
 @lru_cache(64)
-def _ranked(p: Conv) -> Tiles[RowProductTile]:
+def row_product_tiles(p: Conv) -> Tiles[RowProductTile]:
+    """Tiles that fit shared memory, the best guess first."""
     size, bare = dtype(p.dtype).bytes, RowProducts(p, 1, 1, 1, 1)
     together, groups, images, stages, turns = combinations(
         (1, 2, 4, 8, 16, 32), (1, 2, 4), (16, 32, 64), (2, 3, 4), (1, 2, 4, 8)

@@ -11,7 +11,6 @@ from operator import itemgetter
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS
-from tilewright.target.target import Target
 from tilewright.topi.columns import columns, listed
 from tilewright.topi.gpu.banded_tiles import SHARED, suits
 from tilewright.topi.gpu.machine import MACHINE
@@ -34,16 +33,12 @@ def suits_staged(p: Conv) -> bool:
     """Whether products of staged images are for a problem: one whose filters fit shared memory, and
     whose rows are even, so that they can be copied in the background."""
     width = p.out_image[1] if p.pass_ == "dgrad" else p.image[1]
-    return suits(p) and width % 2 == 0 and len(_ranked(p)) > 0
-
-
-def staged_tiles(p: Conv, target: Target) -> Sequence[StagedTile]:
-    """Tiles that fit shared memory, the best guess first."""
-    return _ranked(p)
+    return suits(p) and width % 2 == 0
 
 
 @lru_cache(64)
-def _ranked(p: Conv) -> Sequence[StagedTile]:
+def staged_tiles(p: Conv) -> Sequence[StagedTile]:
+    """Tiles that fit shared memory, the best guess first."""
     return listed(columns(StagedTile, [t for _, t in sorted(_tiles(p), key=itemgetter(0))]))
 
 

@@ -17,8 +17,9 @@ from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING, LINE, crossing
-from tilewright.topi.gpu.box_products import BARRIERS, best_of
+from tilewright.topi.gpu.box_products import best_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
+from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.tap_gradients import (
     FILTERS,
     are_copied,

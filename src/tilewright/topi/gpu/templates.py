@@ -9,7 +9,6 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
-from tilewright.topi.gpu import part_tiles as parts
 from tilewright.topi.gpu import plane_gradient_tiles as plane_gradient
 from tilewright.topi.gpu import staged_tiles as staged
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
@@ -65,7 +64,7 @@ _FLOATS_AND_BYTES = ("float", "bfloat", "int32")
 
 
 def _cuda(
-    name: str, config: type[Any], declares: Make | None, schedule: Make, tiles: Make, where: Make,
+    name: str, config: type[Any], schedule: Make, tiles: Make, where: Make,
     passes: tuple[str, ...] = _IMAGES, last: bool = False, **more: Any,
 ) -> Template:  # fmt: skip
     """A template with the instructions of CUDA's GPUs, those of tensor cores unless ``more`` says
@@ -75,14 +74,25 @@ def _cuda(
         others.setdefault("least", 80)
     return Template(
         name, config, schedule, passes, last, True, tiles, ("cuda", "sim"), shared=True,
-        where=where, declares=declares, **others,
+        where=where, **others,
     )  # fmt: skip
 
 
+def _ranked(
+    name: str, config: type[Any], schedule: Make, tiles: Make, suits: Make, **more: Any
+) -> Template:
+    """The same, of a problem that ``suits`` and of which there are ``tiles`` on any GPU, the best
+    guess first."""
+
+    def where(p: Any) -> bool:
+        return suits(p) and len(tiles(p)) > 0
+
+    return _cuda(name, config, schedule, lambda p, target: tiles(p), where, **more)
+
+
 def _guessed(
-    name: str, config: type[Any], declares: Make | None, schedule: Make, guesses: Make, suits: Make,
-    **more: Any,
-) -> Template:  # fmt: skip
+    name: str, config: type[Any], schedule: Make, guesses: Make, suits: Make, **more: Any
+) -> Template:
     """The same, of a problem that ``suits`` and for which there are ``guesses``: tiles, with how
     slow they are predicted to be."""
 
@@ -92,7 +102,7 @@ def _guessed(
     def where(p: Any) -> bool:
         return suits(p) and next(guesses(p), None) is not None
 
-    return _cuda(name, config, declares, schedule, tiles, where, **more)
+    return _cuda(name, config, schedule, tiles, where, **more)
 
 
 def _is_depthwise(p: Any) -> bool:
@@ -105,52 +115,53 @@ GPU = (
              form=form, counts=register_counts, operators=ANY_DEPTHWISE, where=_is_depthwise),
     Template("gpu.planes", PlaneTile, schedule_planes, _IMAGES, False, True, gpu.small_plane_tiles,
              shared=True, where=gpu.has_small_planes, form=form, counts=plane_counts),
-    _cuda("gpu.plane_tiles", PlaneBoxTile, None, schedule_boxes, plane_box_tiles,
+    _ranked("gpu.plane_tiles", PlaneBoxTile, schedule_boxes, plane_box_tiles,
           suits_plane_boxes, least=90, matrices=False),
-    _cuda("gpu.plane_bands", PlaneBandTile, None, schedule_strips, plane_band_tiles,
+    _ranked("gpu.plane_bands", PlaneBandTile, schedule_strips, plane_band_tiles,
           suits_plane_bands, least=90),
-    _guessed("gpu.toeplitz", ToeplitzTile, None, schedule_banded, banded.toeplitz_guesses,
+    _guessed("gpu.toeplitz", ToeplitzTile, schedule_banded, banded.toeplitz_guesses,
              banded.suits, arch="sm_90a", counts=banded_counts),
-    _cuda("gpu.toeplitz_staged", StagedTile, None, schedule_banded, staged.staged_tiles,
+    _ranked("gpu.toeplitz_staged", StagedTile, schedule_banded, staged.staged_tiles,
           staged.suits_staged, arch="sm_90a"),
-    _cuda("gpu.toeplitz_warps", WarpTile, None, schedule_banded, banded.warp_tiles,
+    _cuda("gpu.toeplitz_warps", WarpTile, schedule_banded, banded.warp_tiles,
           banded.suits_warps, counts=banded_counts),
-    _guessed("gpu.toeplitz_rows", RowTile, None, schedule_banded, banded.row_guesses,
+    _guessed("gpu.toeplitz_rows", RowTile, schedule_banded, banded.row_guesses,
              banded.suits_rows, counts=banded_counts),
     _guessed("gpu.plane_products", plane_products.PlaneProductTile,
-             plane_products.declare_plane_products, plane_products.schedule_plane_products,
-             plane_products.guesses, plane_products.suits_plane_products),
-    _guessed("gpu.toeplitz_tf32", WarpTile, None, schedule_banded, parts.image_guesses,
-             parts.suits_images),
-    _guessed("gpu.toeplitz_tf32_rows", RowTile, None, schedule_banded, parts.row_guesses,
-             parts.suits_rows),
+             plane_products.schedule_plane_products, plane_products.guesses,
+             plane_products.suits_plane_products,
+             declares=plane_products.declare_plane_products),
+    _guessed("gpu.toeplitz_tf32", WarpTile, schedule_banded, banded.part_guesses,
+             banded.suits_part_images),
+    _guessed("gpu.toeplitz_tf32_rows", RowTile, schedule_banded, banded.part_row_guesses,
+             banded.suits_part_rows),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES,
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _cuda("gpu.pixel_tiles", BoxTile, None, schedule_boxes, box_tiles, suits_boxes, last=True,
+    _ranked("gpu.pixel_tiles", BoxTile, schedule_boxes, box_tiles, suits_boxes, last=True,
           least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form),
-    _cuda("gpu.channel_pairs", PairTile, None, schedule_strips, pair_tiles, suits_pairs,
+    _ranked("gpu.channel_pairs", PairTile, schedule_strips, pair_tiles, suits_pairs,
           last=True, least=90),
-    _cuda("gpu.sparse_pairs", SparsePairTile, None, schedule_strips, sparse_pair_tiles,
+    _ranked("gpu.sparse_pairs", SparsePairTile, schedule_strips, sparse_pair_tiles,
           suits_sparse_pairs, last=True, least=90),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _guessed("gpu.toeplitz_wgrad", GradientTile, None, schedule_banded,
+    _guessed("gpu.toeplitz_wgrad", GradientTile, schedule_banded,
              banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD,
              counts=banded_gradient_counts),
-    _cuda("gpu.row_products", RowProductTile, None, schedule_row_products, row_product_tiles,
+    _ranked("gpu.row_products", RowProductTile, schedule_row_products, row_product_tiles,
           suits_row_products, passes=_WGRAD, arch="sm_90a"),
-    _guessed("gpu.plane_gradient", PlaneGradientTile, None, schedule_plane_gradient,
+    _guessed("gpu.plane_gradient", PlaneGradientTile, schedule_plane_gradient,
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
-    _cuda("gpu.band_gradient", RowBandTile, None, schedule_row_bands, gradient_band_tiles,
+    _ranked("gpu.band_gradient", RowBandTile, schedule_row_bands, gradient_band_tiles,
           suits_bands, passes=_WGRAD),
-    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, None, schedule_banded,
-             parts.gradient_guesses, parts.suits_gradients, passes=_WGRAD),
+    _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, schedule_banded,
+             banded.part_gradient_guesses, banded.suits_part_gradients, passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _cuda("gpu.reduction_pixel_tiles", GradientPixelTile, None, schedule_tile_sums,
+    _ranked("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_tile_sums,
           gradient_pixel_tiles, suits_pixel_sums, passes=_WGRAD, last=True, least=90,
           counts=tile_counts, matrices=False),
 )  # fmt: skip

@@ -15,9 +15,10 @@ from tilewright.target.devices import SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING
-from tilewright.topi.gpu.box_products import BARRIERS, best_of
+from tilewright.topi.gpu.box_products import best_of
 from tilewright.topi.gpu.box_sizes import Sizes, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
+from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import in_eights, reach, up
 from tilewright.topi.nn.box_phases import all_phases, is_phased
@@ -57,6 +58,8 @@ _OTHERS = 100
 _SINGLE = 4
 #: Columns of results from which on each warp may store what it has, of its own.
 _NARROW = 4
+#: Channels that fill a sector of memory: rows that are shorter took three times as long.
+_SECTOR = 16
 #: Channels of a tile of images of few.
 _MOST = 128
 #: Registers of taps that a compiler keeps at most.
@@ -193,7 +196,7 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
                 continue
             if math.prod(box) < 16 * parts or pixels % 16:
                 continue
-            if producer and of.extents[-1] < _NARROW:
+            if producer and (of.extents[-1] < _NARROW or own < min(channels, _SECTOR)):
                 continue
             own_images, _, across = tile.of_groups
             if across < 8 or own_images * across < 16:

@@ -14,7 +14,7 @@ from itertools import product
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
-from tilewright.topi.gpu.box_products import BARRIERS, best_of, is_sooner
+from tilewright.topi.gpu.box_products import best_of, is_sooner
 from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
 from tilewright.topi.gpu.box_sizes import (
     Sizes,
@@ -26,6 +26,7 @@ from tilewright.topi.gpu.box_sizes import (
 )
 from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, resident_blocks
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
+from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.operators.conv import Conv
@@ -84,7 +85,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     it if all are at work at once."""
     p = suited(problem)
     assert p is not None
-    of, found = Sizes.of(p, problem.result_dtype), {}
+    of, found = Sizes.of(p, problem.result_dtype, whole=True), {}
     if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[-1] > 1):
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declared import Declared
+from tilewright.topi.nn.images import or_zero
 
 if TYPE_CHECKING:
     from tilewright.topi.operators.attention import Attention
@@ -163,7 +164,7 @@ def _operand(
         value = read(b, h, s, d).astype(kind)
         if not inside:
             return value
-        return te.if_then_else(te.all(*inside), value, te.const(0, kind))
+        return or_zero(inside, value)
 
     shape = (p.batch, p.heads, *filled)
     made: Tensor = te.compute(shape, element, name="QKV"[place], tag="injective")
@@ -194,7 +195,7 @@ def _scores(
             limits = ((i, p.rows, whole.rows), (j, p.keys, whole.keys))
             inside = [x < n for x, n, f in limits if f > n]
             if inside:
-                given = te.if_then_else(te.all(*inside), given, te.const(0, given.dtype))
+                given = or_zero(inside, given)
             if p.mask_dtype:
                 value = te.select(given, value, least)
             else:
@@ -206,6 +207,6 @@ def _scores(
 
 
 #: The declarations of this module, by name.
-FORMS: dict[str, Callable[[Attention], AttentionDeclaration]] = {
-    "rounded": lambda p: declare_attention(p, rounded=True),
+FORMS: dict[str, Callable[..., AttentionDeclaration]] = {
+    "rounded": lambda p, given: declare_attention(p, rounded=True),
 }

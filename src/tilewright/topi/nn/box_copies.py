@@ -23,7 +23,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
 from tilewright.topi.nn.box_phases import all_phases, is_phased, tap_of_phase
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 
 #: Channels of 16 bits in a row of 128 bytes of shared memory, where those of a factor's own lie
@@ -78,6 +78,9 @@ _READ_OFTEN = 2048
 #: Channels of a result that an instruction computes at least.
 _EIGHT = 8
 
+#: How long a step of half a row takes, beside one of a row.
+_HALF = 5 / 8
+
 #: Of as many rows of channels, or more, their number may grow a little.
 _MANY = 32
 
@@ -101,12 +104,10 @@ def laid(
     """The operands of a problem as they lie in that which is :func:`as_brought`, the filter with
     channels last, zero where its channels are filled up; ``image`` and ``filter`` are those of the
     problem."""
-    images, zero = Images(p.layout), te.const(0, "int8")
+    images = Images(p.layout)
 
     def filled(c: Any, read: Any) -> Any:
-        if made.channels == p.channels:
-            return read
-        return te.if_then_else(c < p.channels, read, zero.astype(read.dtype))
+        return or_zero([c < p.channels] if made.channels > p.channels else [], read)
 
     def element(m: Any, r: Any, s: Any, c: Any) -> Any:
         return filled(c, filter[p.filter_place(m, c, (r, s))])
@@ -237,7 +238,7 @@ def _fills(p: Convolution) -> bool:
         return False
     if read <= w.row or read % w.row == 0 or read % w.chunk:
         return False
-    if w.filled(read) % w.row and w.step(w.filled(read)) > w.deep:
+    if filled_up(p) % w.row:
         return False
     taps = math.prod(p.kernel) * p.channels * p.out_channels
     image = p.image if p.pass_ == "forward" else p.out_image
@@ -255,6 +256,20 @@ def is_turned(p: Convolution) -> bool:
     side."""
     plain = p.groups == 1 and p.channels % widths(p.dtype).chunk == 0 and p.channels >= ROW
     return p.pass_ == "dgrad" and plain and p.dtype != "float32"  # of which none is read turned
+
+
+def filled_up(p: Convolution, whole: bool = False) -> int:
+    """Channels of a tap in shared memory, of a problem that boxes can bring. Where each tap brings
+    them, of one group, beyond whose channels are zeros, they are no rows of 32 bytes, for several
+    of which tensor cores would wait: TMA brings rows of 64 in the same time, and of 128 in little
+    more. Those of ``whole`` boxes are brought once, and have to fit into memory."""
+    w, read = widths(p.dtype), of_a_group(p)[0]
+    filled = w.filled(read)
+    if whole or p.groups > 1 or p.block or w.step(filled) > w.deep or filled == w.deep:
+        return filled
+    rows, half = -(-read // w.row), 2 * w.deep
+    halves = -(-read // half)
+    return halves * half if _HALF * halves <= rows else rows * w.row
 
 
 def is_in_halves(p: Convolution) -> bool:
@@ -311,7 +326,7 @@ def in_boxes(p: Convolution) -> Convolution | None:
         found = in_boxes(p.replace(precision="tf32"))
         if found is None or found.pass_ == "wgrad":
             return None
-        halves = 2 * widths(p.dtype).filled(of_a_group(found)[0])
+        halves = 2 * filled_up(found)
         if found.pass_ == "dgrad":
             return found.replace(precision=p.precision, multiplier=halves)
         return found.replace(precision=p.precision, channels=halves * found.groups)
@@ -405,7 +420,7 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
             inside.append(m < p.out_channels)
         if _fills(p):  # of which there are fewer
             inside = [at < own] if p.pass_ == "forward" else [m < p.out_channels]
-        return te.if_then_else(te.all(*inside), read, te.const(0, read.dtype)) if inside else read
+        return or_zero(inside, read)
 
     return Boxed(made, image, _filter(p, made, joined, joint, copies), tuple(copies))
 
@@ -418,8 +433,7 @@ class _FewerFilters:
     count: int
 
     def __getitem__(self, place: tuple[Any, ...]) -> Any:
-        read = self.filter[place]
-        return te.if_then_else(place[0] < self.count, read, te.const(0, read.dtype))
+        return or_zero([place[0] < self.count], self.filter[place])
 
 
 def _whole_lines(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tensor:
@@ -429,7 +443,7 @@ def _whole_lines(p: Convolution, made: Convolution, image: Any, batch: Any) -> T
         extents = list(p.out_image[len(p.image) - p.rank :])
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
-        return te.if_then_else(c < read, image[images.order(n, c, at)], te.const(0, p.dtype))
+        return or_zero([c < read], image[images.order(n, c, at)])
 
     return images.compute(batch, -(-read // ROW) * ROW, extents, element, "Filled")
 
@@ -442,7 +456,7 @@ def _in_halves(made: Convolution, b: Boxed, batch: Any) -> Boxed:
 
     def halved(c: Any, read: Callable[[Any], Any], second: bool) -> Any:
         k = c // (2 * step) * step + c % step
-        value = te.if_then_else(k < own, read(k), te.const(0, "float32"))
+        value = or_zero([k < own], read(k))
         large = te.round_tf32(value)
         small = te.round_tf32(value - large)
         first, last = (large, small) if second else (small, large)
@@ -479,7 +493,7 @@ def _columns(p: Convolution, made: Convolution, image: Any, batch: Any) -> Tenso
             y = at[0] * fold.step + j // row - before
             inside, above = [*inside, y >= 0, y < p.image[0]], [y]
         read = image[images.order(n, j % p.channels, [*above, x])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     return images.compute(batch, made.channels, made.image_extents, element, "Columns")
 
@@ -489,11 +503,10 @@ def _filter(
 ) -> Tensor:
     """The copy of a filter as ``made`` reads it, channels of what is summed last, of groups of
     which some are ``joined``; appended to ``copies``."""
-    zero = te.const(0, p.filter_dtype)
     element: Tap = joint
     name, own, filters = "Joined", p.channels // p.groups * joined, p.multiplier * joined
     if is_phased(p):
-        copies.append(_phased(p, joint, own, filters, widths(p.dtype).filled(of_a_group(made)[0])))
+        copies.append(_phased(p, joint, own, filters, filled_up(made)))
         return copies[-1]
     if p.pass_ == "dgrad":  # a channel of x is the result, and taps are turned
 
@@ -514,7 +527,7 @@ def _filter(
                 y = above[0] * fold.rows + j // row_of
                 x, above = s * fold.columns + j % row_of // p.channels, [y]
                 inside = [j < fold.rows * row_of, y < p.kernel[0], x < p.kernel[1]]
-            return te.if_then_else(te.all(*inside), joint(m, *above, x, j % p.channels), zero)
+            return or_zero(inside, joint(m, *above, x, j % p.channels))
 
         element, name = folded, "Folded"
     row = [0] * (len(p.image) - p.rank)  # of images without height
@@ -535,7 +548,7 @@ def _phased(p: Convolution, joint: Tap, own: int, filters: int, filled: int) -> 
             row = row // found.taps
         at, inside = tap_of_phase(p, phase, [row, *taps])
         read = joint(c // own * filters + m, *at, c % own)
-        return te.if_then_else(te.all(m < filters, *inside), read, te.const(0, p.dtype))
+        return or_zero([m < filters, *inside], read)
 
     *outer, last = (c.taps for c in cut)
     shape = (math.prod(len(c.phases) for c in cut), math.prod(outer), last, p.channels, filled)

@@ -17,7 +17,7 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import BLOCK, ROW, of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.operators.convolution import Convolution
 
 #: Of what extents of factors are multiples: the largest extent of a box.
@@ -212,7 +212,7 @@ class Added:
 
         def element(part: Any, *at: Any) -> Any:
             c = part * row + at[-1]
-            return te.if_then_else(c < wide, given[(*at[:-1], c)], te.const(0, given.dtype))
+            return or_zero([c < wide], given[(*at[:-1], c)])
 
         name = given.name.title()
         self.tensor: Tensor = te.compute([up(wide, row) // row, *outer, row], element, name=name)
@@ -268,9 +268,9 @@ def window_of(
         inside = [n < batch, c < channels]
         if p.block:  # as the image has them
             inside[1] = c // p.block < channels // p.block
-        inside += [x for i, e in zip(places, extents, strict=True) for x in (i >= 0, i < e)]
+        inside += within(places, extents)
         read = image[images.order(n, c, places[len(places) - p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     return seen
 

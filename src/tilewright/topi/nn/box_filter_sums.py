@@ -12,7 +12,7 @@ from tilewright.topi.nn.box_factors import WHOLE, up, window_of  # fmt: skip
 from tilewright.topi.nn.box_image_sums import spatial_axes
 from tilewright.topi.nn.box_sums import BoxSums
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 
 #: Pixels whose products a gradient by the filter adds at once, and those that tensor cores read
@@ -37,7 +37,7 @@ def filter_sums(p: Convolution, image: Any, grad: Any, batch: Any, whole: bool) 
         m = part * ROW + m
         inside = [n < batch, *(i < e for i, e in zip(place, w.kernel, strict=True)), m < filters]
         read = grad[images.order(n, m, place[gone:])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     left = te.compute((up(filters, WHOLE) // ROW, *sizes, ROW), step, name="Steps")
     groups = [p.groups] if p.groups > 1 else []

@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.nn.box_copies import half_step, is_in_halves, of_a_group, sliced, widths
+from tilewright.topi.nn.box_copies import filled_up, half_step, is_in_halves, of_a_group, sliced
 from tilewright.topi.nn.box_factors import Taps, Windows, of_eights, up, window_of  # fmt: skip
 from tilewright.topi.nn.box_sums import BoxSums
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 
 
@@ -24,7 +24,7 @@ def image_sums(
     turned = p.pass_ == "dgrad"
     deep, wide = of_a_group(p)[0], p.result_channels
     # Halves are filled up, each by itself.
-    filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
+    filled = deep if is_in_halves(p) else filled_up(p, whole)
     steps = (w.stride, w.dilation)
     window = window_of(p, image, batch, slid_over(p, image), w.image, (*steps, w.before))
     results = (batch, *w.result)
@@ -45,7 +45,7 @@ def image_sums(
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]
         found = place(*((c, f) if turned else (f, c)), kept[len(kept) - p.rank :])
         read = filter[(*own, *found)]
-        return te.if_then_else(te.all(f < wide, c < deep), read, te.const(0, read.dtype))
+        return or_zero([f < wide, c < deep], read)
 
     right = Taps(
         tap, wide, filled, w.kernel, p.dtype, turned=turned, whole=whole, number=number,

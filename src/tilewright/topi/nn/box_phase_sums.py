@@ -9,7 +9,14 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import Boxed, is_in_halves, is_turned, of_a_group, sliced, widths
+from tilewright.topi.nn.box_copies import (
+    Boxed,
+    filled_up,
+    is_in_halves,
+    is_turned,
+    of_a_group,
+    sliced,
+)
 from tilewright.topi.nn.box_factors import (
     Taps,
     Windows,
@@ -25,9 +32,9 @@ from tilewright.topi.nn.box_image_sums import (
     spatial_axes,
     summed_channels,
 )
-from tilewright.topi.nn.box_phases import Phases, all_phases, parted, tap_of_phase
+from tilewright.topi.nn.box_phases import Phases, all_phases, most_taps, parted, tap_of_phase
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 
 
@@ -43,7 +50,7 @@ def declare_phases(
     batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
     turned, cut = is_turned(p), all_phases(p)
     number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
-    filled = deep if is_in_halves(p) else widths(p.dtype).filled(deep)
+    filled = deep if is_in_halves(p) else filled_up(q, whole)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]
 
     before = [-c.first for c in cut]
@@ -62,10 +69,10 @@ def declare_phases(
             for k, n in zip(rows, taps, strict=False):
                 row = row * n + k
             there = te.all(phase < number, f < wide)
-            return te.if_then_else(there, filter[(phase, row, last, f, c)], te.const(0, p.dtype))
+            return or_zero([there], filter[(phase, row, last, f, c)])
         kept, inside = tap_of_phase(p, phase, at)
         read = filter[p.filter_place(c, f, kept[len(kept) - p.rank :])]
-        return te.if_then_else(te.all(f < wide, c < deep, *inside), read, te.const(0, p.dtype))
+        return or_zero([f < wide, c < deep, *inside], read)
 
     right = Taps(tap, wide, filled, taps, p.dtype, turned=turned, whole=whole, number=number)
     axes, place = _taps_of_phases(cut, whole)
@@ -97,7 +104,7 @@ def declare_phases(
                 n = n * extent + i
             place = [n, *[0] * len(rows)]
         read = phased[(*place, phase, c)]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
+        return or_zero(inside, read)
 
     output = Images(p.layout).compute(
         batch, wide, p.image_extents, gathered, "ConvDgrad"
@@ -121,7 +128,7 @@ def _taps_of_phases(
     if whole:
         axes = spatial_axes([c.taps for c in cut])
         return axes, lambda phase: (axes, None)
-    most = math.prod(max(n for _, n in c.seen) for c in cut)
+    most = most_taps(cut)
     t = te.reduce_axis((0, most), "rt")
 
     def place(phase: Any) -> tuple[list[Any], Any]:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tilewright.topi.nn.images import within
 from tilewright.topi.operators.convolution import Convolution
 
 
@@ -25,7 +27,7 @@ def tap_of_phase(p: Convolution, phase: Any, taps: Sequence[Any]) -> tuple[list[
         found.first_phase + k + before - (t + found.first) * step
         for k, found, before, t, step in each
     ]
-    return at, [v for i, e in zip(at, p.kernel, strict=True) for v in (i >= 0, i < e)]
+    return at, within(at, p.kernel)
 
 
 def parted(phase: Any, cut: Sequence[Phases]) -> list[Any]:
@@ -56,6 +58,11 @@ class Phases:
 def all_phases(p: Convolution) -> list[Phases]:
     """Those along each dimension."""
     return [phases(p, d) for d in range(len(p.image))]
+
+
+def most_taps(cut: Sequence[Phases]) -> int:
+    """How many taps the phase has that has most."""
+    return math.prod(max(n for _, n in c.seen) for c in cut)
 
 
 def phases(p: Convolution, d: int) -> Phases:

@@ -18,7 +18,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.problem import Problem
@@ -28,7 +28,15 @@ LANES, TOGETHER = 16, 4
 #: Results behind the last one, which tiles may reach to: more than those of a tile.
 _SPARE = 32
 #: What an image in int8 is stored above its values.
-_ABOVE = 128
+ABOVE = 128
+
+
+def unsigned(where: Sequence[Any], read: Any) -> Any:
+    """A byte as it is stored, where all of some conditions hold, elsewhere what zero is."""
+    raised = read.dtype == "int8"
+    read = read.astype("uint8") ^ te.const(ABOVE, "uint8") if raised else read
+    none = te.const(ABOVE if raised else 0, "uint8")
+    return te.if_then_else(te.all(*where), read, none) if where else read
 
 
 @dataclass(frozen=True)
@@ -144,9 +152,7 @@ def _declare(
         read, inside = pixel(n, place, c)
         inside += [] if channels % TOGETHER == 0 else [c < channels]
         inside += [] if taps else [place[0] < count]
-        nothing = te.const(_ABOVE if raised else 0, "uint8")
-        read = (read.astype("uint8") ^ te.const(_ABOVE, "uint8")) if raised else read
-        return te.if_then_else(te.all(*inside), read, nothing) if inside else read
+        return unsigned(inside, read)
 
     shape = (batch, *seen, g.count * fours * TOGETHER)
     stored = te.compute(shape, value, name="Stored")
@@ -160,7 +166,7 @@ def _declare(
             [] if g.own == g.channels else [(c // g.own).equal(f // g.per % (g.channels // g.own))]
         )
         read = weight(f, tap, c % g.own)
-        return te.if_then_else(te.all(*inside), read, te.const(0, "int8")) if inside else read
+        return or_zero(inside, read)
 
     packed = te.compute((vectors, *taps, fours, LANES, TOGETHER), word, name="Packed")
 
@@ -181,7 +187,7 @@ def _declare(
     total = te.compute((batch, *results, vectors * LANES), element, name="Sums")
     halves = above = None
     if raised:
-        halves = te.compute((TOGETHER,), lambda k: te.const(_ABOVE, "uint8"), name="Halves")
+        halves = te.compute((TOGETHER,), lambda k: te.const(ABOVE, "uint8"), name="Halves")
         more = _sums((*taps, fours))
 
         def beyond(v: Any, lane: Any) -> Any:

@@ -9,6 +9,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.topi.elementwise import elementwise
+from tilewright.topi.nn.images import or_zero
 from tilewright.topi.nn.padding import pair, static, window_padding
 
 
@@ -67,7 +68,7 @@ def conv2d_nchw(
         read = Input[n, f // m * each + c, y, x]
         if (kh, kw, top, left, bottom, right) != (1, 1, 0, 0, 0, 0):
             inside = te.all(y >= 0, y < height, x >= 0, x < width)
-            read = te.if_then_else(inside, read, te.const(0, element))
+            read = or_zero([inside], read)
         return te.sum(read.astype(total) * Filter[f, c, i, j].astype(total), axis=[c, i, j])
 
     result: Tensor = te.compute(

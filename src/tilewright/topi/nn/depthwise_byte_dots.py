@@ -14,15 +14,15 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration, finished, placeholders
-from tilewright.topi.nn.images import Images, padded
+from tilewright.topi.nn.byte_dots import ABOVE, unsigned
+from tilewright.topi.nn.images import Images, or_zero, padded, within
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.convolution import Convolution
 
 #: Pixels of a word, and how far those of neighbouring words are apart.
 PIXELS, APART = 4, 2
-#: Channels in a vector of 32-bit sums, of CPUs, and what an image in int8 is stored above its
-#: values for them.
-_LANES, _ABOVE = 16, 128
+#: Channels in a vector of 32-bit sums, of CPUs.
+_LANES = 16
 
 
 @dataclass(frozen=True)
@@ -121,17 +121,13 @@ FORMS = {"byte dots": declare_dots, "unsigned dots": declare_unsigned}
 
 def _stored(p: Conv, data: Tensor, extents: Any, filled: int, raised: bool) -> Tensor:
     """The padded image of ``extents`` rows and columns, of ``filled`` channels, in uint8."""
-    images, nothing = Images(p.layout), te.const(_ABOVE if raised else 0, "uint8")
+    images = Images(p.layout)
 
     def value(n: Any, c: Any, at: list[Any]) -> Any:
-        place, inside = [], [c < p.channels] if filled > p.channels else []
-        for i, d in zip(at, p.dims, strict=True):
-            x = i - d.before
-            inside += [x >= 0, x < d.extent]
-            place.append(x)
-        read = data[images.order(n, c, place)]
-        read = read.astype("uint8") ^ te.const(_ABOVE, "uint8") if raised else read
-        return te.if_then_else(te.all(*inside), read, nothing)
+        place = [i - d.before for i, d in zip(at, p.dims, strict=True)]
+        inside = [c < p.channels] if filled > p.channels else []
+        inside += within(place, p.image_extents)
+        return unsigned(inside, data[images.order(n, c, place)])
 
     n = images.meaning(data.shape)[0]
     return images.compute(n, filled, extents, value, "PaddedInput")
@@ -142,7 +138,7 @@ def _above(p: Conv, filter: Tensor) -> Tensor:
     di, dj = (te.reduce_axis((0, k), name=x) for k, x in zip(p.kernel, ("di", "dj"), strict=True))
 
     def sum_of(c: Any) -> Any:
-        return te.sum(filter[c, 0, di, dj].astype("int32") * _ABOVE, axis=[di, dj])
+        return te.sum(filter[c, 0, di, dj].astype("int32") * ABOVE, axis=[di, dj])
 
     made: Tensor = te.compute((p.out_channels,), sum_of, name="Above", tag="filter")
     return made
@@ -160,7 +156,7 @@ def _packed(p: Conv, filter: Tensor, lanes: int) -> Tensor:
         inside = [dj >= 0, dj < p.kernel_w]
         inside += [c < p.out_channels] if vectors * lanes > p.out_channels else []
         read = filter[c, 0, di, dj]
-        return te.if_then_else(te.all(*inside), read, te.const(0, filter.dtype))
+        return or_zero(inside, read)
 
     shape = (p.kernel_h, words(p), phases(p), *channels, PIXELS)
     names = ["di", "g", "r", *(["c"] if lanes == 1 else ["v", "c"]), "k"]

@@ -7,6 +7,7 @@ from typing import Any
 from tilewright import te
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
+from tilewright.topi.nn.images import or_zero
 from tilewright.topi.nn.padding import pair, static, window_padding
 
 
@@ -55,10 +56,9 @@ def depthwise_conv2d_nchw(
     if top or left or bottom or right:
         source = te.compute(
             (batch, channels, height + (top + bottom), width + (left + right)),
-            lambda b, c, i, j: te.if_then_else(
-                te.all(i >= top, i - top < height, j >= left, j - left < width),
+            lambda b, c, i, j: or_zero(
+                [i >= top, i - top < height, j >= left, j - left < width],
                 Input[b, c, i - top, j - left],
-                te.const(0, Input.dtype),
             ),
             name="PaddedInput",
             tag="pad",

@@ -28,7 +28,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.conv import Conv
 
 
@@ -116,7 +116,7 @@ class Line:
                         least, most = min(least, at), max(most, at + last)
         return -least, most - self.pixels + 1
 
-    def of_image(self, read: Callable[[Any], Any], part: Any, at: Any, zero: Any) -> Any:
+    def of_image(self, read: Callable[[Any], Any], part: Any, at: Any) -> Any:
         """An element of a part of the image: a sum of phases. ``at`` counts its border."""
         inner, total = at - self.borders[0], None
         for phase in range(self.phases):
@@ -127,11 +127,11 @@ class Line:
             own = inner * self.phases + phase
             where += [inner >= 0] if self.borders[0] else []
             where += [own < self.size]
-            term = te.if_then_else(te.all(*where), read(own), zero)
+            term = or_zero(where, read(own))
             total = term if total is None else total + term
         return total
 
-    def of_filter(self, read: Callable[[Any], Any], part: Any, at: Any, zero: Any) -> Any:
+    def of_filter(self, read: Callable[[Any], Any], part: Any, at: Any) -> Any:
         """An element of a part of the filter: a signed sum of taps."""
         total = None
         for taken in itertools.product((0, 1), repeat=self.levels):
@@ -143,7 +143,7 @@ class Line:
                 else:
                     own = own + digit * 2**k
             where += [own >= 0, own < self.kernel]
-            term = te.if_then_else(te.all(*where), read(own), zero)
+            term = or_zero(where, read(own))
             if total is None:
                 total = term
             else:
@@ -208,7 +208,7 @@ class FastFirStages:
 def depthwise_fast_fir(cut: FastFir, image: Tensor, filter: Tensor) -> FastFirStages:
     """The stages of a problem; all of them but the last have channels last, whatever the layout."""
     p, rows, columns = cut.problem, cut.rows, cut.columns
-    images, zero = Images(p.layout), te.const(0, p.accumulate)
+    images = Images(p.layout)
     batch, channels = images.meaning(image.shape)[0], p.channels
     turned = p.pass_ == "dgrad"
 
@@ -222,23 +222,23 @@ def depthwise_fast_fir(cut: FastFir, image: Tensor, filter: Tensor) -> FastFirSt
     high, wide = (line.pixels + sum(line.borders) for line in (rows, columns))
     image_rows = te.compute(
         (batch, rows.parts, high, columns.size, channels),
-        lambda n, a, i, j, c: rows.of_image(lambda h: pixel(n, c, h, j), a, i, zero),
+        lambda n, a, i, j, c: rows.of_image(lambda h: pixel(n, c, h, j), a, i),
         name="ImageRows",
     )
     parts = te.compute(
         (batch, rows.parts, columns.parts, high, wide, channels),
-        lambda n, a, b, i, j, c: columns.of_image(lambda w: image_rows[n, a, i, w, c], b, j, zero),
+        lambda n, a, b, i, j, c: columns.of_image(lambda w: image_rows[n, a, i, w, c], b, j),
         name="ImageParts",
     )
     packed = te.compute((*p.kernel, channels), tap, name="PackedFilter")
     filter_rows = te.compute(
         (rows.parts, rows.taps, p.kernel_w, channels),
-        lambda a, i, j, c: rows.of_filter(lambda h: packed[h, j, c], a, i, zero),
+        lambda a, i, j, c: rows.of_filter(lambda h: packed[h, j, c], a, i),
         name="FilterRows",
     )
     taps = te.compute(
         (rows.parts, columns.parts, rows.taps, columns.taps, channels),
-        lambda a, b, i, j, c: columns.of_filter(lambda w: filter_rows[a, i, w, c], b, j, zero),
+        lambda a, b, i, j, c: columns.of_filter(lambda w: filter_rows[a, i, w, c], b, j),
         name="FilterParts",
     )
     di, dj = te.reduce_axis((0, rows.taps), name="di"), te.reduce_axis((0, columns.taps), name="dj")

@@ -16,7 +16,7 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.depthwise_fast_fir import FastFir
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 
 #: Channels that one instruction sums; all stages but the image and the result have whole vectors.
 LANES = 16
@@ -36,7 +36,7 @@ class PairStages:
 def depthwise_pairs(cut: FastFir, image: Tensor, filter: Tensor) -> PairStages:
     """The stages of a problem in NHWC, cut into tiles but not halved; its steps are even."""
     p, rows, columns = cut.problem, cut.rows, cut.columns
-    images, zero, turned = Images(p.layout), te.const(0, image.dtype), p.pass_ == "dgrad"
+    images, turned = Images(p.layout), p.pass_ == "dgrad"
     batch, channels = images.meaning(image.shape)[0], -(-p.channels // LANES) * LANES
     high, wide = (line.pixels + sum(line.borders) for line in (rows, columns))
     top, left = rows.borders[0], columns.borders[0]
@@ -44,12 +44,12 @@ def depthwise_pairs(cut: FastFir, image: Tensor, filter: Tensor) -> PairStages:
     def pixel(n: Any, i: Any, j: Any, c: Any) -> Any:
         y, x = i - top, j - left
         inside = te.all(y >= 0, y < rows.size, x >= 0, x < columns.size, c < p.channels)
-        return te.if_then_else(inside, image[images.order(n, c, [y, x])], zero)
+        return or_zero([inside], image[images.order(n, c, [y, x])])
 
     def tap(i: Any, j: Any, c: Any) -> Any:
         at = (p.kernel_h - 1 - i, p.kernel_w - 1 - j) if turned else (i, j)
         inside = te.all(i < p.kernel_h, j < p.kernel_w, c < p.channels)
-        return te.if_then_else(inside, filter[(c, 0, *at)], zero)
+        return or_zero([inside], filter[(c, 0, *at)])
 
     padded = te.compute((batch, high, wide + 1, channels), pixel, name="PaddedInput")
     image_pairs = te.compute(

@@ -20,6 +20,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
+from tilewright.topi.nn.images import or_zero
 from tilewright.topi.operators.conv import Conv
 
 #: Places of a row, of the image or the result, in an instruction.
@@ -150,7 +151,7 @@ class PlaneStages:
 
 def depthwise_plane_products(t: PlaneProducts, image: Tensor, filter: Tensor) -> PlaneStages:
     """The stages of a forward pass or a gradient by the input, in NCHW, one filter a channel."""
-    p, zero = t.problem, te.const(0, image.dtype)
+    p = t.problem
     staged = _staged(t, image, t.pixels, "StagedPlanes")
     planes = _places(t, staged)
 
@@ -160,7 +161,7 @@ def depthwise_plane_products(t: PlaneProducts, image: Tensor, filter: Tensor) ->
         found, kh = t.tap(0, t.down(block, half))
         also, kw = t.tap(1, t.across(column, out))
         inside = te.all(*found, *also, column >= 0, column < t.image[1])
-        return te.if_then_else(inside, filter[c, 0, kh, kw], zero)
+        return or_zero([inside], filter[c, 0, kh, kw])
 
     matrices = te.compute(
         (p.channels, t.blocks, 2, PLACES, PLACES), element, name="PlaneMatrices",
@@ -185,13 +186,13 @@ def depthwise_plane_products(t: PlaneProducts, image: Tensor, filter: Tensor) ->
 
 def _staged(t: PlaneProducts, image: Tensor, pixels: int, name: str) -> Tensor:
     """Images as elements of groups of channels, with images of zeros for a whole tile of them."""
-    zero, width = te.const(0, image.dtype), int(image.shape[3])
+    width = int(image.shape[3])
     images = (image.shape[0] + t.images - 1) // t.images * t.images
 
     def read(n: Any, g: Any, e: Any) -> Any:
         pixel = e % pixels
         value = image[n, g * t.channels + e // pixels, pixel // width, pixel % width]
-        return te.if_then_else(n < image.shape[0], value, zero)
+        return or_zero([n < image.shape[0]], value)
 
     made: Tensor = te.compute(
         (images, t.problem.channels // t.channels, t.channels * pixels), read, name=name,
@@ -214,7 +215,7 @@ def _places(t: PlaneProducts, staged: Tensor) -> Tensor:
         # Only before the first row and behind the last ones is another plane, or none.
         begun, ended = te.any(row > 0, pixel >= 0), te.any(row <= full, pixel < t.pixels)
         own = te.select(te.all(begun, ended), value, zero)
-        return te.if_then_else(row < height, own, zero)
+        return or_zero([row < height], own)
 
     made: Tensor = te.compute(
         (staged.shape[0], t.problem.channels, t.pairs, 2, PLACES), read, name="Planes",

@@ -22,6 +22,7 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.nn.images import or_zero
 from tilewright.topi.operators.conv import Conv
 
 #: Rows and columns of a tile of sums, and the columns of the image that one product takes.
@@ -144,7 +145,7 @@ def depthwise_tiles(t: TiledToeplitz, image: Tensor, filter: Tensor) -> TileStag
     """
     p, (sh, sw), (top, _) = t.problem, t.stride, t.before
     (height, width), (kernel, step), g = t.image, (t.kernel[0], t.dilation[0]), t.images
-    turned, zero = p.pass_ == "dgrad", te.const(0, image.dtype)
+    turned = p.pass_ == "dgrad"
     m = 1 if turned else p.multiplier
     batch, channels = image.shape[0], -(-p.result_channels // t.channels) * t.channels
     groups = (batch + g - 1) // g
@@ -153,7 +154,7 @@ def depthwise_tiles(t: TiledToeplitz, image: Tensor, filter: Tensor) -> TileStag
         n, h, x = b * g + line % g, line // g - t.lead, w + t.first
         inside = [h >= 0, h < height, x >= 0, x < width, c < image.shape[1]]
         inside += [n < batch] if g > 1 else []
-        return te.if_then_else(te.all(*inside), image[n, c, h, x], zero)
+        return or_zero(inside, image[n, c, h, x])
 
     padded = te.compute(
         (groups, -(-channels // m), t.stored_rows * g, t.stored_columns), pixel,
@@ -163,9 +164,7 @@ def depthwise_tiles(t: TiledToeplitz, image: Tensor, filter: Tensor) -> TileStag
     def tap(c: Any, e: Any, at: Any) -> Any:
         # In the order of memory, whichever end of a row a window begins with.
         where, (kh, kw) = t.tap(e * step, t.column(t.reach - 1 - at if turned else at))
-        return te.if_then_else(
-            te.all(c < p.result_channels, *where), filter[c // m, c % m, kh, kw], zero
-        )
+        return or_zero([c < p.result_channels, *where], filter[c // m, c % m, kh, kw])
 
     taps = te.compute(
         (channels, kernel, t.reach), tap, name="TapRows", varargs_names=["c", "e", "at"]

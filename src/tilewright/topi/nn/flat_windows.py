@@ -26,7 +26,7 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 
@@ -120,11 +120,19 @@ class FlatWindows(Convolved):
         single = set(self.kernel) == {1} and not any(self.before)
         return plain and single and all((r - 1) * s < e for r, s, e in seen)
 
+    def planar(self, across: bool) -> bool:
+        """Whether the pixels of a channel lie side by side in a view of an image that is given with
+        channels last: they are stored so, too, and single numbers are read of them."""
+        p = self.problem
+        lies = p.strides_of().get("data", ()) if p.pass_ == "forward" and p.groups == 1 else ()
+        return across and bool(lies) and bool(p.channels_last) and lies[-1] > lies[-2]
+
     def joins(self, across: bool) -> bool:
         """Whether the taps of a row are summed together with the channels, of which there are few:
         numbers that lie side by side."""
         p, taps = self.problem, self.kernel[-1]
         few = self.filters[1] < _LANES and p.groups == 1 and not p.is_quantized
+        few = few and not self.planar(across)
         return across and bool(p.channels_last) and few and taps > 1 and self.dilation[-1] == 1
 
     def by_phase(self, across: bool) -> bool:
@@ -311,9 +319,11 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
     inner, outer = te.reduce_axis((0, once), "rc"), te.reduce_axis((0, own // once or 1), "ro")
     split = [outer] if once < own else []
     # What is next in memory is read next.
-    last = across or p.channels_last or p.is_quantized
+    last, planar = across or p.channels_last or p.is_quantized, w.planar(across)
     order = [*taps, *split, inner] if last else [inner, *taps]
     sizes = [*kernel, *[own // once][: len(split)], once]
+    if planar and not split:
+        order, sizes = ([*x[:-2], x[-1], x[-2]] for x in (order, sizes))
     together = order[-_exact(sizes, w.exact) :] if p.is_quantized else order
     rest = order[: len(order) - len(together)]
 
@@ -333,6 +343,8 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         if stored is None:
             return image[images.order(n, c, at[-p.rank :])]
         place = numbered(at, w.extents(True))
+        if planar:
+            return stored[n, c, place]
         return stored[n, place * own + rc] if joins else stored[n, place, c]
 
     def element(n: Any, g: Any, f: Any, q: Any, given: Mapping[Any, Any]) -> Any:
@@ -340,6 +352,8 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         tap = [given.get(t, t) for t in taps]
         rc = given.get(outer, outer) * once + inner if split else inner
         index = [*tap, rc] if across or p.channels_last else [rc, *tap]
+        if planar:
+            index = [*tap[:-1], rc, tap[-1]]
         pixel = read(n, g, f, q, tap, rc)
         if packed is None:
             weight = weight_of(w, filter, g, f, rc, tap, across)
@@ -415,7 +429,7 @@ def weight_of(
     phase, f = w.parted(f, across)
     read = filter[p.filter_place(g * own + r, f, w.tap_of(phase, taps)[-p.rank :])]
     inside = w.taps_of(phase, taps)
-    return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
+    return or_zero(inside, read)
 
 
 def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
@@ -425,9 +439,9 @@ def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
 
     def element(b: Any, channel: Any, at: Sequence[Any]) -> Any:
         at = [i - low for i, low in zip(at, w.before, strict=True)]
-        inside = [x for i, e in zip(at, w.image, strict=True) for x in (i >= 0, i < e)]
+        inside = within(at, w.image)
         read = image[images.order(b, channel, at[-p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)).astype(w.factors)
+        return or_zero(inside, read).astype(w.factors)
 
     def of_phase(b: Any, channel: Any, *at: Any) -> Any:
         each = zip(w.place(at[-1]), w.stride, at[:-1], strict=True)
@@ -438,6 +452,11 @@ def _stored(w: FlatWindows, image: Tensor, across: bool) -> Tensor:
         made = te.compute(
             (n, math.prod(extents) * c), lambda b, m: element(b, m % c, placed(m // c, extents)),
             name="Rows", varargs_names="bq",
+        )  # fmt: skip
+    elif w.planar(across):
+        made = te.compute(
+            (n, c, math.prod(extents)), lambda b, r, q: element(b, r, placed(q, extents)),
+            name="Rows", varargs_names="brq",
         )  # fmt: skip
     elif across:
         made = te.compute(
@@ -466,14 +485,18 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
         whole = (*w.kernel, own)
         if w.joins(across):
             whole, names = (*w.kernel[:-1], w.kernel[-1] * own), names[:-1]
+        elif w.planar(across):
+            whole = (*w.kernel[:-1], own, w.kernel[-1])
 
         def panel(g: Any, v: Any, *at: Any) -> Any:
             *taps, r, f = at
             taps, r = ([*taps, r // own], r % own) if w.joins(across) else (taps, r)
+            if w.planar(across):
+                taps, r = [*taps[:-1], r], taps[-1]
             f = v * wide + f
             if per % wide == 0:
                 return element(g, f, r, *taps)
-            return te.if_then_else(f < per, element(g, f, r, *taps), te.const(0, kind))
+            return or_zero([f < per], element(g, f, r, *taps))
 
         made = te.compute(
             (groups, -(-per // wide), *whole, wide), panel, name="Packed",

@@ -17,7 +17,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.operators.convolution import Convolution
 
 #: Channels of a vector, and of those that change places at no cost.
@@ -38,6 +38,13 @@ class GroupDeclaration(Declared):
     above: Tensor | None = None
 
 
+def unpadded(p: Convolution, at: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """Where a pixel of the padded image is in the image, and when there is one."""
+    place = [i - d.before for i, d in zip(at, p.dims, strict=True)]
+    ends = [(i, d.extent) for i, d in zip(place, p.dims, strict=True) if d.before or d.after]
+    return place, within(*zip(*ends, strict=True)) if ends else []
+
+
 def declare_groups(p: Convolution, given: Any = None) -> GroupDeclaration:
     """The program of a forward pass; ``given`` as in :func:`~tilewright.topi.declare.declare`."""
     inputs, images = placeholders(p, given), Images(p.layout)
@@ -49,15 +56,9 @@ def declare_groups(p: Convolution, given: Any = None) -> GroupDeclaration:
     def pixel(n: Any, v: Any, *at: Any) -> Any:
         *place, half, lane = at
         c = v * LANES + (lane if part == own else lane // own * own + half * part + lane % part)
-        place = [i - d.before for i, d in zip(place, p.dims, strict=True)]
-        inside = [
-            x for i, d in zip(place, p.dims, strict=True)
-            if d.before or d.after for x in (i >= 0, i < d.extent)
-        ]  # fmt: skip
+        place, inside = unpadded(p, place)
         inside += [] if whole else [c < channels]
-        read = image[images.order(n, c, place)]
-        zero = te.const(0, p.dtype)
-        return (te.if_then_else(te.all(*inside), read, zero) if inside else read).astype(kind)
+        return or_zero(inside, image[images.order(n, c, place)]).astype(kind)
 
     seen = [(d.results - 1) * d.stride + d.window for d in p.dims]
     stored = te.compute((image.shape[0], vectors, *seen, own // part, LANES), pixel, name="Stored")
@@ -66,8 +67,7 @@ def declare_groups(p: Convolution, given: Any = None) -> GroupDeclaration:
         *taps, k, lane = at
         f = v * LANES + lane
         read = filter[p.filter_place(f, k, taps)]
-        zero = te.const(0, p.dtype)
-        return (read if whole else te.if_then_else(f < channels, read, zero)).astype(kind)
+        return (read if whole else or_zero([f < channels], read)).astype(kind)
 
     extents = [d.taps for d in p.dims]
     packed = te.compute((vectors, *extents, own, LANES), weight, name="Packed")

@@ -13,13 +13,10 @@ from typing import Any
 
 from tilewright import te
 from tilewright.topi.declare import finished, placeholders
-from tilewright.topi.nn.byte_dots import TOGETHER
-from tilewright.topi.nn.group_windows import LANES, GroupDeclaration
+from tilewright.topi.nn.byte_dots import ABOVE, TOGETHER, unsigned
+from tilewright.topi.nn.group_windows import LANES, GroupDeclaration, unpadded
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import Convolution
-
-#: What an image in int8 is stored above its values.
-_ABOVE = 128
 
 
 def declare_words(p: Convolution, given: Any = None) -> GroupDeclaration:
@@ -32,15 +29,9 @@ def declare_words(p: Convolution, given: Any = None) -> GroupDeclaration:
 
     def pixel(n: Any, v: Any, *at: Any) -> Any:
         *place, four, lane, k = at
-        place = [i - d.before for i, d in zip(place, p.dims, strict=True)]
-        inside = [
-            x for i, d in zip(place, p.dims, strict=True)
-            if d.before or d.after for x in (i >= 0, i < d.extent)
-        ]  # fmt: skip
-        read = image[images.order(n, v * LANES + lane // own * own + four * TOGETHER + k, place)]
-        read = (read.astype("uint8") ^ te.const(_ABOVE, "uint8")) if raised else read
-        nothing = te.const(_ABOVE if raised else 0, "uint8")
-        return te.if_then_else(te.all(*inside), read, nothing) if inside else read
+        place, inside = unpadded(p, place)
+        c = v * LANES + lane // own * own + four * TOGETHER + k
+        return unsigned(inside, image[images.order(n, c, place)])
 
     seen = [(d.results - 1) * d.stride + d.window for d in p.dims]
     stored = te.compute((batch, vectors, *seen, fours, LANES, TOGETHER), pixel, name="Stored")
@@ -74,7 +65,7 @@ def declare_words(p: Convolution, given: Any = None) -> GroupDeclaration:
 
         def beyond(v: Any, lane: Any) -> Any:
             *taps, four, k = more
-            return te.sum(packed[(v, *taps, four, lane, k)].astype("int32") * _ABOVE, axis=more)
+            return te.sum(packed[(v, *taps, four, lane, k)].astype("int32") * ABOVE, axis=more)
 
         above = te.compute((vectors, LANES), beyond, name="Above")
 

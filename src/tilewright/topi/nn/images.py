@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from tilewright import te
@@ -78,6 +78,16 @@ class Images:
         return made
 
 
+def within(at: Iterable[Any], extents: Iterable[Any]) -> list[Any]:
+    """That each index is one of as many elements."""
+    return [c for i, e in zip(at, extents, strict=True) for c in (i >= 0, i < e)]
+
+
+def or_zero(where: Sequence[Any], read: Any) -> Any:
+    """What is read where all of some conditions hold, elsewhere zero; itself without any."""
+    return te.if_then_else(te.all(*where), read, te.const(0, read.dtype)) if where else read
+
+
 def padded(
     images: Images, x: Tensor, before: Sequence[int], extents: Sequence[int], name: str
 ) -> Tensor:
@@ -96,8 +106,6 @@ def padded(
             inside += [i >= b] if b > 0 else []
             inside += [i < e + b] if extent > e + b else []
         read = x[images.order(image, channel, [i - b for i, b in zip(at, before, strict=True)])]
-        if not inside:
-            return read
-        return te.if_then_else(te.all(*inside), read, te.const(0, x.dtype))
+        return or_zero(inside, read)
 
     return images.compute(n, c, extents, element, name, tag="pad")

@@ -22,7 +22,7 @@ from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
 from tilewright.topi.nn.byte_dots import flattened, is_flat, unflattened
 from tilewright.topi.nn.flat_windows import FlatWindows, weight_of
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 from tilewright.topi.operators.gemm import Gemm
@@ -243,7 +243,7 @@ def _stored(cut: TileCut, inputs: dict[str, Tensor]) -> Tensor:
         place = [i * s + a - low for i, s, a, low in each]
         if cut.joined > 1:
             place.append(c // own - w.before[-1])
-        inside = [x for i, e in zip(place, w.image, strict=True) for x in (i >= 0, i < e)]
+        inside = within(place, w.image)
         at = Images(p.layout).order(n, c % own if cut.joined > 1 else c, place[-p.rank :])
         return inputs[OPERANDS[p.pass_][0]][at], inside
 
@@ -251,7 +251,7 @@ def _stored(cut: TileCut, inputs: dict[str, Tensor]) -> Tensor:
         *phase, k = at
         row = cut.row_of_numbers
         read, inside = seen(n, phase, k % row, k // row * cut.row_of_pixels)
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     def element(n: Any, *at: Any) -> Any:
         *phase, block, q, k = at
@@ -273,7 +273,7 @@ def _stored(cut: TileCut, inputs: dict[str, Tensor]) -> Tensor:
                     inside += [x >= 0, x < d.extent] if d.before or d.after else []
                     place.append(x)
                 read = inputs["data"][Images(p.layout).order(n, c, place)]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype)) if inside else read
+        return or_zero(inside, read)
 
     batch = 1 if isinstance(p, Gemm) else inputs[OPERANDS[p.pass_][0]].shape[0]
     phases = () if w is None else w.stride
@@ -303,8 +303,7 @@ def _packed(cut: TileCut, inputs: dict[str, Tensor]) -> Tensor:
             taps = taps if cut.windows is not None else [0] * len(w.kernel)
             taps, c = ([*taps, c // own], c % own) if cut.joined > 1 else (taps, c)
             read = weight_of(w, inputs["filter"], g, f, c, taps, False)
-        zero = te.const(0, p.filter_dtype)
-        return te.if_then_else(te.all(*inside), read, zero) if inside else read
+        return or_zero(inside, read)
 
     made: Tensor = te.compute(
         (count, cut.columns, *cut.taps, cut.blocks, SIDE, SIDE, cut.together), element,

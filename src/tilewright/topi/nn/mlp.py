@@ -9,7 +9,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished
 from tilewright.topi.declared import Declared
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.nn.steps import apply_step
 
 if TYPE_CHECKING:
@@ -113,7 +113,7 @@ def _filled(x: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
 
     def element(*at: Any) -> Any:
         inside = [i < n for i, n, f in zip(at, limits, shape, strict=True) if f > n]
-        return te.if_then_else(te.all(*inside), x[at], te.const(0, x.dtype)) if inside else x[at]
+        return or_zero(inside, x[at])
 
     made: Tensor = te.compute(shape, element, name=name, tag="injective")
     return made
@@ -146,7 +146,7 @@ def _normalized(p: Mlp, n: Normalization) -> Tensor:
     def element(i: Any, e: Any) -> Any:
         more = n.given[i, e].astype(kind) - n.total[i] * te.const(1 / p.k, kind)
         made = (more * n.share[i]).astype(p.dtype)
-        return te.if_then_else(e < p.k, made, te.const(0, p.dtype)) if filled else made
+        return or_zero([e < p.k], made) if filled else made
 
     made: Tensor = te.compute(n.given.shape, element, name="Normalized", tag="elementwise")
     return made

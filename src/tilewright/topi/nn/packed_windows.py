@@ -20,7 +20,7 @@ from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
 from tilewright.topi.nn.convolved import Convolved
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 
 #: Multiples of which sums are declared: rows, columns, and channels of the widest vector.
@@ -102,7 +102,7 @@ def block(count: int) -> int:
 
 def _padded(w: Convolved, image: Tensor, results: Sequence[int]) -> Tensor:
     """The image with its padding, as far as the windows of ``results`` see."""
-    p, images, dims = w.problem, Images(w.problem.layout), w.problem.rank
+    images, dims = Images(w.problem.layout), w.problem.rank
     n, c, _ = images.meaning(image.shape)
     first, deep = len(w.result) - dims, block(int(c))
     *rows, columns = [w.sees(first + k, e) for k, e in enumerate(results)]
@@ -111,9 +111,9 @@ def _padded(w: Convolved, image: Tensor, results: Sequence[int]) -> Tensor:
         *rows, outer, column, inner = at
         seen = zip((*rows, column), w.before[-dims:], strict=True)
         place = [i - low for i, low in seen]
-        inside = [x for i, e in zip(place, w.image[-dims:], strict=True) for x in (i >= 0, i < e)]
+        inside = within(place, w.image[-dims:])
         read = image[images.order(b, outer * deep + inner, place)]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     names = [*"dhw"[3 - dims :]]
     made: Tensor = te.compute(
@@ -135,7 +135,7 @@ def _packed(p: Convolution, filter: Tensor, kernel: Sequence[int], filled: int) 
             read = filter[p.filter_place(g * own + r, f, rotated)]
         else:
             read = filter[p.filter_place(g * per + f, r, taps)]
-        return te.if_then_else(f < per, read, te.const(0, p.dtype)) if filled > per else read
+        return or_zero([f < per], read) if filled > per else read
 
     made: Tensor = te.compute(
         (p.groups, filled // wide, own, *kernel, wide), element, name="Packed",

@@ -9,6 +9,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.broadcast import shape_of
 from tilewright.topi.elementwise import ELEMENTWISE
+from tilewright.topi.nn.images import or_zero
 from tilewright.topi.reduction import REDUCE
 
 
@@ -93,10 +94,9 @@ def sum_pool(
 ) -> Tensor:
     """The sum of each window."""
     wide = "float32" if x.dtype.bits == 16 else x.dtype
-    zero = te.const(0, wide)
 
     def total(value: Any, inside: Any, _: Any, taps: Any) -> Any:
-        return te.sum(te.if_then_else(inside, value.astype(wide), zero), axis=taps)
+        return te.sum(or_zero([inside], value.astype(wide)), axis=taps)
 
     return _windows(x, size, strides, padding, dilation, out, total, "sum_pool", last)
 

@@ -12,7 +12,7 @@ def scale_shift_nchw(x: Tensor, scale: Tensor, shift: Tensor, name: str = "Scale
         x.shape,
         lambda b, c, i, j: x[b, c, i, j] * scale[c] + shift[c],
         name=name,
-        tag="scale_shift",
+        tag="broadcast",
     )
     return made
 

@@ -23,7 +23,7 @@ from tilewright.topi.nn.box_copies import ROW, by_pixels, is_in_halves, joined_b
 from tilewright.topi.nn.box_factors import WHOLE, up
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.box_views import as_pixels
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.convolution import IMAGES
 
@@ -200,7 +200,7 @@ def in_chunks(p: Conv, image: Tensor) -> Tensor:
 
     def element(n: Any, c: Any, at: Sequence[Any]) -> Any:
         read = image[images.order(n, c, at)]
-        return te.if_then_else(c < channels, read, te.const(0, p.dtype))
+        return or_zero([c < channels], read)
 
     filled_up = up(channels, widths(p.dtype).chunk)
     return images.compute(batch, filled_up, space, element, f"{image.name}.chunks")
@@ -215,7 +215,7 @@ def rows_of_columns(p: Conv, image: Any) -> Tensor:
         x, c = e // each - p.padding[1], e % each
         inside = [x >= 0, x < p.width, c < p.channels]
         read = image[images.order(n, c, (y, x)[2 - p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     shape = (image.shape[0], p.height, up((p.padding[1] + p.width) * each, w.chunk))
     made: Tensor = te.compute(shape, element, name="Rows")
@@ -231,7 +231,7 @@ def _steps(p: Conv, grad: Any, sizes: Sequence[Any], row: int) -> Tensor:
         m = part * row + m
         inside = [n < grad.shape[0], y < out[0], x < out[1], m < filters]
         read = grad[images.order(n, m, (y, x)[2 - p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     made: Tensor = te.compute((up(filters, WHOLE) // row, *sizes, row), pixel, name="Steps")
     return made
@@ -255,7 +255,7 @@ def _thin_sums(p: Conv, rows: Tensor, grad: Any, batch: Any) -> tuple[BoxSums, T
         at = y - top
         inside = [n < batch, at >= 0, at < p.height, e < rows.shape[2]]
         read = rows[n, at, e]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     high = (sizes[1] - 1) * dy + (p.kernel_h - 1) * p.dilation[0] + 1
     shape = (sizes[0], high, sizes[2] * apart + up(wide, WHOLE))
@@ -292,9 +292,9 @@ def _sums(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
     def seen(part: Any, a: Any, b: Any, n: Any, y: Any, x: Any, c: Any) -> Any:
         c, at = part * rows[1] + c, [y * dy + a - top, x * dx + b - before]
         inside = [n < batch, c < channels]
-        inside += [v for i, e in zip(at, p.image, strict=True) for v in (i >= 0, i < e)]
+        inside += within(at, p.image)
         read = image[images.order(n, c, at[2 - p.rank :])]
-        return te.if_then_else(te.all(*inside), read, te.const(0, p.dtype))
+        return or_zero(inside, read)
 
     shape = (up(p.channels, WHOLE) // rows[1], dy, dx, *reach(p, sizes), rows[1])
     right: Tensor = te.compute(shape, seen, name="Seen")

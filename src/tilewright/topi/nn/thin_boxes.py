@@ -17,7 +17,7 @@ from tilewright.topi.nn.box_copies import Boxed, widths
 from tilewright.topi.nn.box_factors import WHOLE, Taps, up
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.box_windows import declared_with_epilogue
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.nn.tap_gradients import filled, is_thin, rows_of_columns
 from tilewright.topi.operators.conv import Conv
 
@@ -73,7 +73,7 @@ def _sums(p: Conv, rows: Any, filter: Any, batch: Any) -> BoxSums:
     def element(n: Any, y: Any, e: Any) -> Any:
         at = y - top
         inside = [n < batch, at >= 0, at < p.height, e < rows.shape[2]]
-        return te.if_then_else(te.all(*inside), rows[n, at, e], te.const(0, p.dtype))
+        return or_zero(inside, rows[n, at, e])
 
     # Further than there is anything, so that any tile goes at an edge.
     sizes = [up(e, WHOLE) for e in (batch, high, wide)]
@@ -88,7 +88,7 @@ def _sums(p: Conv, rows: Any, filter: Any, batch: Any) -> BoxSums:
         t, c = j // each, j % each
         read = filter[p.filter_place(f, c, (at[0], t))]
         inside = te.all(f < p.out_channels, t < p.kernel_w, c < p.channels)
-        return te.if_then_else(inside, read, te.const(0, p.dtype))
+        return or_zero([inside], read)
 
     right = Taps(tap, p.out_channels, deep, [p.kernel_h, 1], p.dtype, whole=True)
     extents = (("rh", p.kernel_h), ("rw", 1), ("rc", deep))

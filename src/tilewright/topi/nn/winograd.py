@@ -28,7 +28,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import Convolution
 
@@ -179,10 +179,10 @@ def declare_winograd(p: Convolution, results: int, given: Any = None) -> Winogra
         """A pixel of a tile; zero in the padding, and beyond the last row or column."""
         corner = (tile // wide % high, tile % wide)
         place = [k * results + i - d.before for k, i, d in zip(corner, at, p.dims, strict=True)]
-        inside = [b for i, d in zip(place, p.dims, strict=True) for b in (i >= 0, i < d.extent)]
+        inside = within(place, p.image_extents)
         b = tile // (high * wide)
         read = (turned or x)[(b, *place, c)]
-        return te.if_then_else(te.all(*inside), read, te.const(0, kind))
+        return or_zero(inside, read)
 
     pixels = te.compute(
         (count, n, n, channels), lambda tile, r, s, c: pixel(tile, c, r, s), name="Pixels"

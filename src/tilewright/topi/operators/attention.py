@@ -52,6 +52,7 @@ class Attention(Problem):
     """
 
     NAMES: ClassVar[tuple[str, ...]] = ("attention",)
+    FORMS: ClassVar[tuple[str, ...]] = ("nn.attention",)
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = {
         "float32": ("float32", "float64"), "float16": ("float32", "float64"),
         "bfloat16": ("float32", "float64"), "float64": ("float64",),
@@ -187,12 +188,6 @@ class Attention(Problem):
         from tilewright.topi.nn.attention import declare_attention
 
         return declare_attention(self)
-
-    def declare_as(self, form: str, given: Any = None) -> AttentionDeclaration:
-        """One of :data:`~tilewright.topi.nn.attention.FORMS`."""
-        from tilewright.topi.nn.attention import FORMS
-
-        return FORMS[form](self)
 
     # -- in PyTorch's words --------------------------------------------------------------------
 

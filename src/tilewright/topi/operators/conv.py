@@ -66,6 +66,9 @@ class Conv(Convolution):
     """
 
     NAMES: ClassVar[tuple[str, ...]] = tuple(LAYOUTS)
+    FORMS: ClassVar[tuple[str, ...]] = (
+        *Convolution.FORMS, "nn.depthwise_byte_dots", "nn.tap_gradients", "nn.thin_boxes",
+    )  # fmt: skip
     OWN_FILTERS = True
 
     batch: int
@@ -95,7 +98,7 @@ class Conv(Convolution):
         self._check_blocks()
         put("stride", arguments.each("stride", self.stride, self.rank))
         put("dilation", arguments.each("dilation", self.dilation, self.rank))
-        put("padding", self._padding(self.padding))
+        put("padding", self.sides(self.padding))
         self._check_height()
         self.check_windows()
 
@@ -141,11 +144,6 @@ class Conv(Convolution):
     def result_layout(self) -> str:
         """How the result lies, and what the epilogue adds to each of its elements."""
         return self.out_layout or self.layout
-
-    def _padding(self, given: Any) -> tuple[int, ...]:
-        if not isinstance(given, str):
-            return arguments.padding(given, self.rank)
-        return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
 
     def _check_height(self) -> None:
         if self.rank == 1:
@@ -305,18 +303,6 @@ class Conv(Convolution):
         from tilewright.topi.declare import declare
 
         return declare(self, given)
-
-    def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.depthwise_byte_dots.FORMS`, of
-        :data:`~tilewright.topi.nn.tap_gradients.FORMS`, of
-        :data:`~tilewright.topi.nn.thin_boxes.FORMS`, or of those of
-        :class:`~tilewright.topi.operators.convolution.Convolution`."""
-        from tilewright.topi.nn.depthwise_byte_dots import FORMS as DOTS
-        from tilewright.topi.nn.tap_gradients import FORMS as TAPS
-        from tilewright.topi.nn.thin_boxes import FORMS as THIN
-
-        known: dict[str, Any] = DOTS | TAPS | THIN
-        return known[form](self, given) if form in known else super().declare_as(form, given)
 
     def permutation(self, name: str) -> tuple[int, ...] | None:
         """Of images in channels-last layouts, and of filters there that are not depthwise."""

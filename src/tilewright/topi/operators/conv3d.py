@@ -66,13 +66,8 @@ class Conv3d(Convolution):
                 f"{self.channels} channels in {self.groups} groups: their number is a multiple of "
                 "that of the groups"
             )
-        self.put("padding", self._padding(self.padding))
+        self.put("padding", self.sides(self.padding))
         self.check_windows()
-
-    def _padding(self, given: Any) -> tuple[int, ...]:
-        if not isinstance(given, str):
-            return arguments.padding(given, 3)
-        return arguments.named_padding(given, self.image, self.kernel, self.stride, self.dilation)
 
     @staticmethod
     def parse(

@@ -9,7 +9,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
-from tilewright.topi.nn.images import Images
+from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
 
 
@@ -30,7 +30,7 @@ def _forward(p: Convolution, data: Tensor, filter: Tensor) -> Tensor:
         places = _places(p, at, taps)
         read = data[images.order(n, m // p.multiplier * own + r, places)]
         inside = _inside(places, p.image_extents, any(d.before or d.after for d in p.dims))
-        value = _guarded(inside, read).astype(p.accumulate)
+        value = or_zero(inside, read).astype(p.accumulate)
         return te.sum(
             value * filter[p.filter_place(m, r, taps)].astype(p.accumulate), axis=[r, *taps]
         )
@@ -48,7 +48,7 @@ def _dgrad(p: Convolution, grad: Tensor, filter: Tensor) -> Tensor:
         inside = _inside(rows, p.out_extents, True)
         inside += [x % d.stride == 0 for x, d in zip(shifted, p.dims, strict=True) if d.stride > 1]
         m = c // own * p.multiplier + r
-        value = _guarded(inside, grad[images.order(n, m, rows)]).astype(p.accumulate)
+        value = or_zero(inside, grad[images.order(n, m, rows)]).astype(p.accumulate)
         tap = filter[p.filter_place(m, c % own, taps)].astype(p.accumulate)
         return te.sum(value * tap, axis=[r, *taps])
 
@@ -67,7 +67,7 @@ def _wgrad(p: Convolution, data: Tensor, grad: Tensor) -> Tensor:
         places = _places(p, at, taps)
         read = data[images.order(n, m // p.multiplier * own + c, places)]
         inside = _inside(places, p.image_extents, any(d.before or d.after for d in p.dims))
-        value = _guarded(inside, read).astype(p.accumulate)
+        value = or_zero(inside, read).astype(p.accumulate)
         step = grad[images.order(n, m, at)].astype(p.accumulate)
         return te.sum(value * step, axis=[n, *at])
 
@@ -88,10 +88,4 @@ def _places(p: Convolution, at: Sequence[Any], taps: Sequence[Any]) -> list[Any]
 
 def _inside(places: Sequence[Any], extents: Sequence[int], beyond: bool) -> list[Any]:
     """That an element is one of the image, where it may lie ``beyond``."""
-    if not beyond:
-        return []
-    return [c for x, e in zip(places, extents, strict=True) for c in (x >= 0, x < e)]
-
-
-def _guarded(inside: list[Any], value: Any) -> Any:
-    return te.if_then_else(te.all(*inside), value, te.const(0, value.dtype)) if inside else value
+    return within(places, extents) if beyond else []

@@ -114,10 +114,15 @@ def transposed_shape(
 def multiplier_of(first: int, second: int, channels: int, groups: int) -> int:
     """The filters of a group, of a filter whose shape begins with ``first`` x ``second``; raises
     :class:`ProblemError` where it is not one of these channels in these groups."""
-    if groups < 1 or second * groups != channels or first % groups:
+    if groups < 1 or channels % groups:
         raise ProblemError(
-            f"a filter of {first} x {second} does not fit {channels} channels in {groups} "
-            f"groups: its shape begins with OC x {channels} / {groups}, OC a multiple of "
-            f"{groups}"
+            f"groups={groups}: it is a divisor of the channels, which are {channels}"
+        )
+    if second * groups != channels or first % groups:
+        several = groups > 1
+        raise ProblemError(
+            f"a filter of {first} x {second} does not fit {channels} channels"
+            f"{f' in {groups} groups' * several}: its shape begins with OC x {channels // groups}"
+            f"{f', OC a multiple of {groups}' * several}"
         )
     return first // groups

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from tilewright.ir.errors import ProblemError
+from tilewright.topi import arguments
 from tilewright.topi.batch import Batch
 from tilewright.topi.operators.conv_shapes import (
     BLOCKED,
@@ -51,6 +52,10 @@ class Convolution(Problem):
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED | FLOAT8_SUMS
     #: Whether filters of depthwise convolutions lie as (channels, multiplier, ...) in every layout.
     OWN_FILTERS: ClassVar[bool] = False
+    FORMS: ClassVar[tuple[str, ...]] = (
+        "declare", "nn.flat_windows", "nn.group_windows", "nn.group_words", "nn.box_windows",
+        "nn.packed_windows", "nn.byte_dots", "nn.matrix_tiles", "nn.winograd",
+    )  # fmt: skip
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "data", "wgrad": "filter"}
 
     batch: int
@@ -93,7 +98,10 @@ class Convolution(Problem):
         (1, 4, 9, 9)
         """
         if len(shapes) < 2 or min(map(len, shapes[:2])) < 3:
-            raise ProblemError("a convolution is of an image and a filter")
+            raise ProblemError(
+                f"a convolution is of an image and a filter of three dimensions or more, not of "
+                f"{', '.join(map(str, map(tuple, shapes))) or 'nothing'}"
+            )
         image, filter, groups = *shapes[:2], values.pop("groups", 1)
         transposed = values.get("pass_") == "dgrad"
         last = str(values.get("layout", "")).endswith("C")
@@ -120,6 +128,12 @@ class Convolution(Problem):
     def rank(self) -> int:
         """The number of dimensions of an image."""
         return int(self.operator[-2])
+
+    def sides(self, padding: Any) -> tuple[int, ...]:
+        """Padding, given in numbers or by name, of all sides."""
+        if not isinstance(padding, str):
+            return arguments.padding(padding, self.rank)
+        return arguments.named_padding(padding, self.image, self.kernel, self.stride, self.dilation)
 
     def check_windows(self) -> None:
         """Raises :class:`ProblemError` for a window that the padded image has no place for, and for
@@ -253,31 +267,6 @@ class Convolution(Problem):
         from tilewright.topi.operators.conv_dense import declare_dense
 
         return declare_dense(self, given)
-
-    def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.declare.FORMS`, of a depthwise one, of
-        :data:`~tilewright.topi.nn.box_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.flat_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.group_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.group_words.FORMS`, of
-        :data:`~tilewright.topi.nn.packed_windows.FORMS`, of
-        :data:`~tilewright.topi.nn.byte_dots.FORMS`, of
-        :data:`~tilewright.topi.nn.matrix_tiles.FORMS`, or of
-        :data:`~tilewright.topi.nn.winograd.FORMS`."""
-        from tilewright.topi.declare import FORMS as DEPTHWISE
-        from tilewright.topi.nn.box_windows import FORMS as BOXES
-        from tilewright.topi.nn.byte_dots import FORMS as DOTS
-        from tilewright.topi.nn.flat_windows import FORMS
-        from tilewright.topi.nn.group_windows import FORMS as GROUPS
-        from tilewright.topi.nn.group_words import FORMS as WORDS
-        from tilewright.topi.nn.matrix_tiles import FORMS as TILES
-        from tilewright.topi.nn.packed_windows import FORMS as PACKED
-        from tilewright.topi.nn.winograd import FORMS as WINOGRAD
-
-        every = (DEPTHWISE, FORMS, GROUPS, WORDS, BOXES, PACKED, DOTS, TILES, WINOGRAD)
-        known: dict[str, Any] = {name: made for forms in every for name, made in forms.items()}
-        declared: Declared = known[form](self, given)
-        return declared
 
     @cached_property
     def channels_last(self) -> bool | None:

@@ -31,6 +31,7 @@ class Gemm(Problem):
     """
 
     NAMES: ClassVar[tuple[str, ...]] = ("gemm",)
+    FORMS: ClassVar[tuple[str, ...]] = ("nn.box_matmul", "nn.byte_dots", "nn.matrix_tiles")
     LINEAR = True
     TYPES: ClassVar[Mapping[str, tuple[str, ...]]] = ACCUMULATORS | QUANTIZED | FLOAT8_SUMS
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "a", "wgrad": "b"}
@@ -134,18 +135,6 @@ class Gemm(Problem):
             return (b, ("grad", True)) if self.transpose_a else (("grad", True), b)
         a, grad = ("a", not along_a), ("grad", False)
         return (grad, a) if self.transpose_b else (a, grad)
-
-    def declare_as(self, form: str, given: Any = None) -> Declared:
-        """One of :data:`~tilewright.topi.nn.box_matmul.FORMS`, of
-        :data:`~tilewright.topi.nn.byte_dots.FORMS`, or of
-        :data:`~tilewright.topi.nn.matrix_tiles.FORMS`."""
-        from tilewright.topi.nn.box_matmul import FORMS
-        from tilewright.topi.nn.byte_dots import FORMS as DOTS
-        from tilewright.topi.nn.matrix_tiles import FORMS as TILES
-
-        known: dict[str, Any] = FORMS | DOTS | TILES
-        declared: Declared = known[form](self, given)
-        return declared
 
     def declare(self, given: Any = None) -> Declared:
         """One stage that sums, then the epilogue."""

@@ -117,3 +117,8 @@ class Bands(Convolved):
                 at = j + (self.before[1] if self.whole else -self.first) - w * self.stride[1]
                 found += at + BLOCK - 1 >= 0 and at - (BLOCK - 1) * self.stride[1] <= reach
         return found
+
+    @once
+    def multiplied(self) -> int:
+        """What is multiplied of one matrix: all of it, but in TF32 the blocks that have taps."""
+        return self.products if self.terms else self.depth * self.columns

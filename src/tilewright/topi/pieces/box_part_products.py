@@ -11,7 +11,7 @@ from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring
 from tilewright.topi.pieces.box_tiles import BoxProductTile
-from tilewright.topi.pieces.step_sums import add_steps, are_apart
+from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of
 
 
 class PartSums(NamedTuple):
@@ -42,7 +42,9 @@ def multiply_part(
     sums.compute_at(parts, group)
     if found.steps is None:
         at, k = sums.op.reduce_axis
-        multiply(sums, d, tile, sums.op.axis[1:], at, k)
+        phase, result = axes_of(sums.op.axis[1:], d)
+        sums.reorder(*phase, at, *result, k)
+        multiply(sums, d, tile, result, at, k)
     else:
         at = add_steps(s, found.total, found.steps, d, tile)
     bring(sums, d, tile, at, s[found.boxes], s[found.taps])

@@ -24,12 +24,17 @@ _ENOUGH = 128 * 1024
 
 def in_parts(s: Schedule, d: BoxDeclaration, count: int) -> Tensor:
     """Parts of the sum of a declaration, ``count`` of them, of taps and channels that follow one
-    another; the part is the first axis."""
+    another, or are ``count`` steps apart where phases have different numbers of taps: so each part
+    ends where its phase does. The part is the first axis."""
     sums = s[d.sum]
     *taken, c = sums.op.reduce_axis
     c, _ = sums.split(c, factor=terms_of(d))
     sums.reorder(*taken, c)
-    part, _ = sums.split(sums.fuse(*taken, c), nparts=count)
+    steps = sums.fuse(*taken, c)
+    if d.phased is None:
+        part, _ = sums.split(steps, nparts=count)
+    else:
+        _, part = sums.split(steps, factor=count)
     writer: Tensor = s.rfactor(d.sum, part)
     return writer
 

@@ -17,7 +17,7 @@ from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_blocks import blocks_of, wide_of
 from tilewright.topi.pieces.box_products import over_threads
 from tilewright.topi.pieces.box_tiles import ROWS
-from tilewright.topi.pieces.cluster_sums import CLUSTERS, lanes_of, share_out
+from tilewright.topi.pieces.cluster_sums import CLUSTERS, lanes_of, rows_of, share_out
 
 
 def store(
@@ -44,10 +44,12 @@ def store(
     if tile.staged:
         out.vectorize(lane)
         return block, box, _by_warps(out, tile, own, c, lane, lanes, _results_of(d))
-    at = out.fuse(*own, c)
     if cluster > 1:
-        at = share_out(out, at, cluster)
-    out.unroll(over_threads(out, at, tile))
+        rows = math.prod(tile.box) if max(tile.box[1:]) == 1 else 0
+        each = rows_of(rows, tile.channels // lanes, cluster, tile.groups * tile.lanes)
+        share_out(out, out.fuse(*own), c, lane, cluster, each, (tile.groups, tile.lanes))
+    else:
+        out.unroll(over_threads(out, out.fuse(*own, c), tile))
     out.vectorize(lane)
     return block, box, None
 

@@ -17,6 +17,8 @@ _ROW, _BEHIND, _BEHIND_TURNED = 32, 8, 4
 #: Parts that a thread reads at once, 16 bytes: of more, neighbours would share sectors of 32 bytes,
 #: each of which comes from another block twice.
 _AT_ONCE = 4
+#: Rows of which a thread adds parts at once, at most: as many vectors of sums are in registers.
+_MOST_ROWS = 16
 
 
 def keep_parts(
@@ -54,19 +56,51 @@ def lanes_of(results: int, count: int, threads: int) -> int:
     return 0 if left else math.gcd(each, _AT_ONCE)
 
 
-def share_out(out: Stage, at: IterVar, count: int) -> IterVar:
-    """Divide the results of a tile among the ``count`` blocks of a cluster; returns the loop over
-    those of a block."""
-    rank, at = out.split(at, nparts=count)
+def rows_of(rows: int, vectors: int, count: int, threads: int) -> int:
+    """How many rows that follow one another each thread of ``count`` blocks adds, where those of
+    all ``vectors`` of a row are neighbours; 0 where they cannot, or have too many.
+
+    >>> rows_of(128, 32, 2, 256), rows_of(200, 64, 2, 256), rows_of(128, 48, 2, 256)
+    (8, 0, 0)
+    """
+    at_once, left = divmod(threads, vectors)
+    if left or not at_once or rows % (count * at_once):
+        return 0
+    each = rows // (count * at_once)
+    return each if each <= _MOST_ROWS else 0
+
+
+def share_out(
+    out: Stage, row: IterVar, vector: IterVar, lane: IterVar, count: int, own: int,
+    shape: tuple[int, int],
+) -> None:  # fmt: skip
+    """Divide the results of a tile, whose vectors have a ``lane`` for each element, among the
+    ``count`` blocks of a cluster, and theirs among groups of some threads (``shape``): to each, in
+    turn, vectors of ``own`` rows that follow one another, or of any, where that is 0."""
+    groups, lanes = shape
+    if own:
+        rank, row = out.split(row, nparts=count)
+        row, turn = out.split(row, factor=own)
+        out.reorder(rank, row, vector, turn, lane)
+        thread = out.fuse(row, vector)
+    else:
+        rank, at = out.split(out.fuse(row, vector), nparts=count)
+        turn, thread = out.split(at, factor=groups * lanes)
     out.bind(rank, te.thread_axis(RANK))
-    return at
+    out.unroll(turn)
+    group, thread = out.split(thread, factor=lanes)
+    out.bind(group, te.thread_axis((0, groups), "threadIdx.y"))
+    out.bind(thread, te.thread_axis((0, lanes), "threadIdx.x"))
 
 
-def sum_parts(sums: Stage, out: Stage, at: IterVar) -> None:
-    """Add the parts in their order, in registers, where a thread needs them."""
+def sum_parts(sums: Stage, out: Stage) -> None:
+    """Add the parts in their order, in registers, all at once that a thread has within the loops
+    over threads: no load waits for another."""
     sums.set_scope("local")
-    sums.compute_at(out, at)
+    threads = [x for x, mark in out.marks.items() if mark.thread is not None]
+    sums.compute_at(out, max(threads, key=out.leaf_iter_vars.index))
     (part,) = sums.op.reduce_axis
-    sums.reorder(part, *sums.op.axis)
-    sums.unroll(part)  # none of its loads waits for another
-    sums.vectorize(sums.op.axis[-1])
+    *others, lane = sums.op.axis
+    sums.reorder(part, *others, lane)
+    sums.unroll(part, *others)
+    sums.vectorize(lane)

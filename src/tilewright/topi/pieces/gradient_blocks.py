@@ -10,12 +10,12 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_blocks import neighbours
-from tilewright.topi.pieces.box_products import over_threads
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.pieces.cluster_sums import (
     CLUSTERS,
     keep_parts,
     lanes_of,
+    rows_of,
     share_out,
     sum_parts,
 )
@@ -69,13 +69,15 @@ def in_cluster(s: Schedule, d: BoxDeclaration, parts: Stage, tile: BoxGradientTi
     some, c = out.split(c, factor=tile.channels)
     lanes, threads = math.gcd(wide, widths(d.output.dtype).chunk), tile.groups * tile.lanes
     results = tile.filters * tile.channels
-    c, lane = out.split(c, factor=math.gcd(lanes_of(results, tile.splits, threads), lanes))
+    lanes = math.gcd(lanes_of(results, tile.splits, threads), lanes)
+    c, lane = out.split(c, factor=lanes)
     out.reorder(blocks, *taps, some, m, c, lane)
     block = out.fuse(blocks, *taps, some)
     out.bind(block, te.thread_axis(CLUSTERS))
-    out.unroll(over_threads(out, share_out(out, out.fuse(m, c), tile.splits), tile))
+    own = rows_of(tile.filters, tile.channels // lanes, tile.splits, threads)
+    share_out(out, m, c, lane, tile.splits, own, (tile.groups, tile.lanes))
     out.vectorize(lane)
-    sum_parts(s[d.sum], out, out.leaf_iter_vars[-2])
+    sum_parts(s[d.sum], out)
     part, m, *taps, c = parts.op.axis
     keep_parts(parts, out, block, (tile.filters, *(1 for _ in taps), tile.channels))
     group, m = parts.split(m, factor=ROWS)

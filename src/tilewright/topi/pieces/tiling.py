@@ -26,7 +26,7 @@ class Tiling:
     threads : of a block, on a GPU.
     unroll : whether the innermost loop of a reduction is written out.
     vectors : whether a thread of a GPU computes ``columns`` as a vector: 0, 1, or
-        :data:`WHOLE_ROWS`.
+        :data:`WHOLE_ROWS`; and a CPU ``rows``.
     window : whether a thread of a GPU keeps what a row of a window's taps reads.
     """
 

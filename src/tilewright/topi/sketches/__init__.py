@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from tilewright.topi.cpu.attention_tiles import attention_tiles
 from tilewright.topi.cpu.attention_tiles import suits as is_attention
 from tilewright.topi.cpu.byte_tiles import byte_tiles
@@ -12,6 +14,8 @@ from tilewright.topi.cpu.group_tiles import group_price, group_tiles, suits_word
 from tilewright.topi.cpu.group_tiles import suits as is_groups
 from tilewright.topi.cpu.matrix_tiles import band_price, band_tiles
 from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
+from tilewright.topi.cpu.vector_row_tiles import suits as is_rows
+from tilewright.topi.cpu.vector_row_tiles import vector_row_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
 from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
 from tilewright.topi.gpu import programs
@@ -66,12 +70,15 @@ from tilewright.topi.sketches.products import (
 )
 from tilewright.topi.sketches.rows import RowTile, schedule_rows
 from tilewright.topi.sketches.turned import TurnTile, schedule_turned
+from tilewright.topi.sketches.vector_rows import VectorRowTile, schedule_vector_rows
 from tilewright.topi.sketches.winograd import WinogradTile, schedule_winograd
 from tilewright.topi.sketches.winograd import form as winograd_form
 from tilewright.topi.template import DEPTHWISE, Template
 
 #: Any type of sums.
 _ANY = ("",)
+#: What templates of any operator with the instructions of CUDA's tensor cores say.
+_CUDA: Any = {"kinds": ("cuda", "sim"), "shared": True, "matrices": True, "operators": ()}
 
 
 def _is_other(p: Problem) -> bool:
@@ -84,25 +91,20 @@ SKETCHES = (
              shared=True, where=programs.suits_dots, operators=(), types=_ANY),
     *BOXES,
     Template("gpu.attention_groups", AttentionGroupTile, schedule_attention_wgmma, (), None, True,
-             attention_group_tiles, ("cuda", "sim"), shared=True, where=suits_groups,
-             arch="sm_90a", matrices=True, declares=declare_wgmma, operators=()),
+             attention_group_tiles, where=suits_groups, arch="sm_90a", declares=declare_wgmma,
+             **_CUDA),
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
-             attention_mma_tiles, ("cuda", "sim"), shared=True, where=suits_attention, least=80,
-             matrices=True, declares=declare_mma, operators=()),
-    Template("gpu.mlp", MlpTile, schedule_mlp, (), None, True, mlp_tiles, ("cuda", "sim"),
-             shared=True, where=suits_mlp, arch="sm_90a", matrices=True, declares=declare_groups,
-             operators=(), price=mlp_price),
+             attention_mma_tiles, where=suits_attention, least=80, declares=declare_mma, **_CUDA),
+    Template("gpu.mlp", MlpTile, schedule_mlp, (), None, True, mlp_tiles, where=suits_mlp,
+             arch="sm_90a", declares=declare_groups, price=mlp_price, **_CUDA),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
-             ("cuda", "sim"), shared=True, where=is_mma_product, least=80, matrices=True,
-             operators=(), counts=mma_counts),
-    Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles,
-             shared=True, where=is_product, least=80, operators=(),
-             counts=lane_counts),
+             where=is_mma_product, least=80, counts=mma_counts, **_CUDA),
+    Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles, shared=True,
+             where=is_product, least=80, operators=(), counts=lane_counts),
     Template("cpu.matrix_tiles", BandTile, schedule_matrix_tiles, ("forward", "dgrad"), None,
              False, band_tiles, where=is_matrix_tiles,
              features=("avx512f", "amx-tile", "amx-bf16", "amx-int8"), matrices=True,
-             form="matrix tiles", operators=(), types=("float", "int"),
-             price=band_price),
+             form="matrix tiles", operators=(), types=("float", "int"), price=band_price),
     Template("cpu.group_words", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
              where=suits_words, features=("avx512f", "avx512vnni"), form="group words",
              operators=(), types=("int",)),
@@ -136,6 +138,8 @@ SKETCHES = (
              types=_ANY),
     Template("gpu.turned", TurnTile, schedule_turned, (), None, True, programs.turn_tiles,
              ("cuda", "sim"), shared=True, where=programs.suits_turned, operators=(), types=_ANY),
+    Template("cpu.rows", VectorRowTile, schedule_vector_rows, (), None, False, vector_row_tiles,
+             where=is_rows, operators=()),
     Template("cpu.loops", Tiling, schedule_cpu, (), None, False, tilings, where=_is_other,
              operators=(), types=_ANY),
     Template("gpu.loops", Tiling, schedule_gpu, (), None, True, programs.loop_tiles,

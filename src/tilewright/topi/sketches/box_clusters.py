@@ -35,7 +35,7 @@ def schedule_box_clusters(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     block, _, _ = store(out, d, replace(tile, staged=0), cluster=tile.splits)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
-    sum_parts(sums, out, out.leaf_iter_vars[-2])
+    sum_parts(sums, out)
     keep_parts(parts, out, block, (*tile.box, tile.channels), bool(tile.turned))
     part, *pixel, f = parts.op.axis
     group = by_groups(parts, tile, [part], pixel, f, extent_of(d.sum.op.axis[-1]) % 2 == 0)

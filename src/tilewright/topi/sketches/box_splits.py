@@ -16,29 +16,33 @@ from tilewright.topi.pieces.box_products import by_groups
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.box_turns import is_free
 from tilewright.topi.pieces.operand_copies import copy
+from tilewright.topi.pieces.step_sums import axes_of
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
 
 def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
-    """The schedule of a forward pass, or of a gradient by the input with stride 1."""
+    """The schedule of a forward pass, or of a gradient by the input."""
     s = scheduled(d.output, d.sum, *d.copies)
     copy(s, d.copies)
     writer = in_parts(s, d, tile.splits)
     add_parts(s, d.output, d.sum)
     found = part_sums(s, d, writer)
     parts = s[writer]
-    part, *result = parts.op.axis
+    part, *axes = parts.op.axis
+    phase, result = axes_of(axes, d)
     sizes = (*tile.box, tile.channels)
     pairs = [parts.split(x, factor=e) for x, e in zip(result, sizes, strict=True)]
     *pixel, f = (inner for _, inner in pairs)
-    parts.reorder(part, *(outer for outer, _ in pairs), *pixel, f)
-    own = [] if is_free(d) else [part]
-    block = parts.fuse(*own, *(outer for outer, _ in pairs))
+    batch, *others = (outer for outer, _ in pairs)
+    free = is_free(d)  # then no divisor may be a variable
+    outside = [batch, *phase, *others] if free else [part, *phase, batch, *others]
+    parts.reorder(part, *(x for x in outside if x is not part), *pixel, f)
+    block = parts.fuse(*outside)
     parts.bind(block, te.thread_axis("blockIdx.x"))
-    if is_free(d):  # no divisor is a variable
+    if free:
         parts.bind(part, te.thread_axis("blockIdx.y"))
     wide = extent_of(d.sum.op.axis[-1]) % 2 == 0
-    group = by_groups(parts, tile, [part, block] if is_free(d) else [block], pixel, f, wide)
+    group = by_groups(parts, tile, [part, block] if free else [block], pixel, f, wide)
     multiply_part(s, d, tile, found, parts, group)
     return s

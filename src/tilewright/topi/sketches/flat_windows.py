@@ -91,7 +91,10 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
         sums.compute_at(out, task if by_phase else f)
         tiles = store_tiles(sums, d.across, tile, step, phases if by_phase else 1)
         s[acc].compute_at(sums, tiles)
+    planar = windows.planar(bool(d.across))
     inner = multiply(s[acc], not (d.across or last), tile.lanes)
+    if planar:  # turns written out share numbers of neighbouring pixels, more than registers hold
+        s[acc].pragma(inner, "auto_unroll_max_step", 1)
     if tile.ahead and d.packed is not None:
         s[acc].prefetch(d.packed, inner, tile.ahead)
     if d.partial is not None:
@@ -101,10 +104,11 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
     if d.padded is not None:
         rows = s[d.padded]
         rows.compute_at(out, task)
-        if d.across and len(rows.op.axis) > 2:
+        deep = d.across and not planar and len(rows.op.axis) > 2
+        if deep:
             if 4 * windows.filters[1] * windows.stride[-1] % _PLACES == 0:
                 rows.storage_align(rows.op.axis[1], 2 * _LINE, _LINE)
-        pixel = rows.op.axis[-2 if d.across and len(rows.op.axis) > 2 else -1]
+        pixel = rows.op.axis[-2 if deep else -1]
         rows.align_bounds(pixel, d.row_stride)  # row by row: what guards a row stands outside of it
         _, within = rows.split(pixel, factor=d.row_stride)
         if last and not d.across:  # what lies in a line of the caches is read at once

@@ -21,6 +21,7 @@ from tilewright.topi.pieces.sums import inline
 from tilewright.topi.pieces.tiling import WHOLE_ROWS, Tiling, extent_of, spread, tile
 from tilewright.topi.pieces.windows import keep_row_of_taps, load_whole
 from tilewright.topi.problem import Problem
+from tilewright.topi.sketches.turned import pixel_tiles
 
 #: Iterations of a reduction's loop that are written out, at most.
 _WRITTEN = 32
@@ -50,7 +51,9 @@ def _cpu(stage: Stage, out: Stage, t: Tiling) -> Any:
     if reduced:
         stage.reorder(nest.outer, *reduced, *nest.inner)
     stage.parallel(nest.outer)
-    stage.vectorize(nest.inner[-1])
+    *others, vector = nest.inner[::-1] if t.vectors else nest.inner
+    stage.reorder(*others, vector)
+    stage.vectorize(vector)
     return nest.outer
 
 
@@ -131,13 +134,10 @@ def tilings(p: Problem, target: Target) -> list[Tiling]:
     """The tiles worth trying, the best guess first: enough of them to keep a machine busy, the
     larger the better then."""
     shape = p.result.shape
-    last = shape[-1] if shape else 1
-    outer = 1
-    for extent in shape[:-1]:
-        outer *= extent
+    last, outer = shape[-1] if shape else 1, math.prod(shape[:-1])
     wide = 4 if target.is_gpu else lanes(p, target)
     columns = (1, 2, wide) if target.is_gpu else (wide, 2 * wide, 1)
-    found = []
+    found = [] if target.is_gpu else [(0.0, t) for t in pixel_tiles(p, wide)]
     for c, rows, unroll in product(columns, (1, 2, 4), (0, 1)):
         if rows > 1 and (len(shape) < 2 or shape[-2] % rows):
             continue

@@ -13,8 +13,7 @@ from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.nn.mlp import MlpDeclaration
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, LANES, bring_rows, multiply_rows
-from tilewright.topi.pieces.mlp import MlpTile
-from tilewright.topi.pieces.normalized_rows import normalize_rows
+from tilewright.topi.pieces.mlp import MlpTile, normalize_rows
 from tilewright.topi.pieces.tiling import extent_of, thread_axes
 from tilewright.topi.pieces.warp_rows import COLUMNS, by_columns, hold
 from tilewright.topi.stages import scheduled

@@ -19,9 +19,8 @@ from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile, schedule_conv2d_columns
 from tilewright.topi.declared import Declared
 from tilewright.topi.fusion import find_products
-from tilewright.topi.gpu.conv2d_lanes import LaneTile, schedule_conv2d_lanes
+from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
 from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
-from tilewright.topi.gpu.lane_tiles import conv2d_lanes_tiles
 from tilewright.topi.nn.padding import static
 from tilewright.topi.opencl.candidates import machine
 from tilewright.topi.pieces.counts import Counts, of_products

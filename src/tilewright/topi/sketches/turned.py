@@ -1,4 +1,5 @@
-"""Programs whose neighbours lie apart in what they read: images that are turned, on a GPU.
+"""Programs whose neighbours lie apart in what they read: images that are turned, on a GPU; and the
+tiles of those of few channels on a CPU, by :mod:`~tilewright.topi.sketches.loops`.
 
 A block moves a tile through shared memory. It is read as neighbours lie in the argument, and
 written as they lie in the result, in vectors both times. Rows of the tile are an odd number of
@@ -19,7 +20,7 @@ from tilewright.topi.declared import Declared
 from tilewright.topi.pieces.counts import declared, elements
 from tilewright.topi.pieces.reads import above, computed, extent, is_own, loads
 from tilewright.topi.pieces.sums import inline, reduces
-from tilewright.topi.pieces.tiling import bind, bind_all, copy_vectors, thread_axes
+from tilewright.topi.pieces.tiling import Tiling, bind, bind_all, copy_vectors, thread_axes
 from tilewright.topi.problem import Problem
 
 
@@ -93,6 +94,15 @@ def schedule_turned(d: Declared, t: TurnTile = TurnTile()) -> Schedule:
     tile.storage_align(tile.op.axis[-2], 32 * words, words)
     copy_vectors(tile, tile.op.axis, t.threads, t.loads)
     return s
+
+
+def pixel_tiles(p: Problem, lanes: int) -> list[Tiling]:
+    """Vectors of as many neighbours of the argument, where these are the result's rows, which are
+    shorter; none for other programs."""
+    *_, rows, columns = (0, 0, *p.result.shape)
+    found = turned_of(p) if columns < lanes <= rows else None
+    along = found is not None and found[1] == len(p.result.shape) - 2
+    return [Tiling(lanes, columns, 1, vectors=1)] if along else []
 
 
 def shapes_of(p: Problem) -> tuple[int, int]:

@@ -22,3 +22,17 @@ i32 tw_repeat(i32 (*program)(void *, void *), void *arrays, void *scalars, i64 t
     for (i64 i = 0; i < times; ++i) failed |= program(arrays, scalars);
     return failed;
 }
+
+// A program and its arguments.
+typedef struct {
+    i32 (*program)(void *, void *);
+    void *arrays, *scalars;
+} Call;
+
+// Call programs one after the other. The number of the first that was without memory, from 1 on,
+// behind which none is called; else 0.
+i64 tw_sequence(const Call *calls, i64 count) {
+    for (i64 i = 0; i < count; ++i)
+        if (calls[i].program(calls[i].arrays, calls[i].scalars)) return i + 1;
+    return 0;
+}

@@ -1,4 +1,6 @@
-; loops.c e4465a2c728048dafaec8cd4d44bf95a clang 19
+; loops.c f88a8813de7f1ef8c9d141ed0de834f4 clang 19
+
+%struct.Call = type { ptr, ptr, ptr }
 
 define void @tw_chunk(ptr %job, i64 %part, i64 %chunk) {
 entry:
@@ -62,6 +64,33 @@ for.body:
   %inc = add nuw nsw i64 %i.05, 1
   %exitcond.not = icmp eq i64 %inc, %times
   br i1 %exitcond.not, label %for.cond.cleanup, label %for.body
+}
+
+define i64 @tw_sequence(ptr %calls, i64 %count) {
+entry:
+  %cmp.not11 = icmp sgt i64 %count, 0
+  br i1 %cmp.not11, label %for.body, label %cleanup
+
+for.body:
+  %i.012 = phi i64 [ %inc, %for.inc ], [ 0, %entry ]
+  %arrayidx = getelementptr inbounds %struct.Call, ptr %calls, i64 %i.012
+  %0 = load ptr, ptr %arrayidx, align 8
+  %arrays = getelementptr inbounds i8, ptr %arrayidx, i64 8
+  %1 = load ptr, ptr %arrays, align 8
+  %scalars = getelementptr inbounds i8, ptr %arrayidx, i64 16
+  %2 = load ptr, ptr %scalars, align 8
+  %call = tail call i32 %0(ptr %1, ptr %2)
+  %tobool.not = icmp eq i32 %call, 0
+  %inc = add nuw nsw i64 %i.012, 1
+  br i1 %tobool.not, label %for.inc, label %cleanup
+
+for.inc:
+  %exitcond.not = icmp eq i64 %inc, %count
+  br i1 %exitcond.not, label %cleanup, label %for.body
+
+cleanup:
+  %spec.select = phi i64 [ 0, %entry ], [ 0, %for.inc ], [ %inc, %for.body ]
+  ret i64 %spec.select
 }
 
 declare i64 @llvm.umin.i64(i64, i64)

@@ -1,4 +1,7 @@
-"""Depthwise convolution on a GPU as article 000 schedules it: tiles in shared memory."""
+"""Depthwise convolution on a GPU as article 000 schedules it: tiles in shared memory.
+
+Of ``depthwise_conv2d_nchw`` and what is fused to it, as a user declares them.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,6 @@ from dataclasses import dataclass
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
-from tilewright.topi.fusion import find_convolution
 from tilewright.topi.nn.padding import static
 from tilewright.topi.pieces.tiling import bind_all, thread_axes
 
@@ -36,22 +38,23 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
 
     Input tile and filter go through shared memory; each thread sums into registers.
     """
-    found = find_convolution(output)
-    s, conv = found.schedule, found.conv
-    if found.padded is not None:
-        s[found.padded].compute_inline()
-    source = found.padded if found.padded is not None else found.data
-    if found.fused:
-        s[conv].set_scope("local")
-        local = conv
-    else:
+    s = te.create_schedule(output.op)
+    conv = next(x.op for x in s.stages if x.op.tag.startswith("depthwise_conv2d")).outputs[0]
+    source, *_, filter = conv.op.inputs
+    for stage in s.stages:
+        if isinstance(stage.op, te.ComputeOp) and stage.op not in (output.op, conv.op):
+            stage.compute_inline()
+    if conv is output:
         local = s.cache_write(conv, "local")
+    else:
+        local = conv
+        s[conv].set_scope("local")
     data = s.cache_read(source, "shared", [local])
-    weights = s.cache_read(found.filter, "shared", [local])
+    weights = s.cache_read(filter, "shared", [local])
 
     out = s[output]
     n, c, h, w = out.op.axis
-    c, m = out.split(c, factor=static(found.filter.shape[1], "the channel multiplier"))
+    c, m = out.split(c, factor=static(filter.shape[1], "the channel multiplier"))
     threads = thread_axes(tile.threads_y, tile.threads_x)
     ty, tx = threads
     by, hi = out.split(h, factor=tile.block_h)
@@ -72,7 +75,7 @@ def schedule_shared(output: Tensor, tile: SharedTile = SharedTile()) -> Schedule
     sums.compute_at(out, xt)
     axes, (di, dj) = sums.op.axis, sums.op.reduce_axis
     if tile.taps:
-        do, di = sums.split(di, factor=min(tile.taps, static(found.filter.shape[2], "the filter")))
+        do, di = sums.split(di, factor=min(tile.taps, static(filter.shape[2], "the filter")))
         sums.reorder(do, di, dj, *axes)
     sums.unroll(di, dj, *axes)
     out.unroll(m, yi, xi)

@@ -1,0 +1,79 @@
+"""Programs of rows on a CPU: each reduction in vectors along the row."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tests.support.models import relative
+
+from tilewright.select.algorithm import Scheduled
+from tilewright.target import Target
+from tilewright.topi.operators import Program
+from tilewright.topi.templates import TEMPLATES, candidates
+
+ROWS = TEMPLATES["cpu.rows"]
+NORM = (
+    "sum(a0, axis=(2,), keepdims=True)", "divide(t0, {n})", "subtract(a0, t1)",
+    "multiply(t2, t2)", "sum(t3, axis=(2,), keepdims=True)", "divide(t4, {n})", "add(t5, 1e-06)",
+    "rsqrt(t6)", "multiply(t2, t7)", "multiply(t8, a1)", "add(t9, a2)",
+)  # fmt: skip
+
+
+def norm(n: int, dtype: str = "float32", rows: str = "3x7") -> Program:
+    return Program(
+        operands=(f"{dtype}[{rows}x{n}]", f"{dtype}[{n}]", f"{dtype}[{n}]"),
+        body=tuple(text.format(n=n) for text in NORM),
+    )
+
+
+def run(p: Program, *arrays, target: str = "llvm"):
+    machine = Target.parse(target)
+    made = []
+    for config in ROWS.candidates(p, machine):
+        y = np.full(p.result.shape, np.nan, p.dtype)
+        Scheduled(ROWS).kernel(p, config, machine)(*arrays, y)
+        made.append(y)
+    assert made
+    return made
+
+
+@pytest.mark.parametrize("target", ["llvm", "llvm -threads=1 -arch=baseline"])
+@pytest.mark.parametrize(("n", "dtype"), [(16, "float32"), (37, "float32"), (401, "float32"),
+                                          (96, "float64")])  # fmt: skip
+def test_rows_are_normalised(n, dtype, target):
+    random = np.random.default_rng(n)
+    x, scale, shift = (random.standard_normal(s).astype(dtype) for s in ((3, 7, n), n, n))
+    exact = x.astype("float64")
+    exact = exact - exact.mean(-1, keepdims=True)
+    wanted = exact / np.sqrt((exact**2).mean(-1, keepdims=True) + 1e-6) * scale + shift
+    for y in run(norm(n, dtype), x, scale, shift, target=target):
+        assert relative(y, wanted) < 1e-6
+
+
+@pytest.mark.parametrize("n", [16, 50, 130])
+def test_softmax_and_sums_of_rows(n):
+    x = np.random.default_rng(n).standard_normal((5, n)).astype("float32") * 20
+    e = np.exp(x.astype("float64") - x.max(-1, keepdims=True))
+    soft = Program(operands=(f"float32[5x{n}]",), body=("softmax(a0, axis=1)",))
+    for y in run(soft, x):
+        assert relative(y, e / e.sum(-1, keepdims=True)) < 1e-6
+    body = ("max(a0, axis=(1,), keepdims=True)", "add(t0, 1.0)")
+    most = Program(operands=(f"float32[5x{n}]",), body=body)
+    for y in run(most, x):
+        np.testing.assert_array_equal(y, x.max(-1, keepdims=True) + 1)
+    whole = np.trunc(x)  # exact in every order
+    mean = Program(operands=(f"float32[1x5x{n}]",), body=("sum(a0, axis=(1, 2))",))
+    for y in run(mean, whole[None]):
+        np.testing.assert_array_equal(y, whole.sum(keepdims=True).reshape(1))
+
+
+def test_they_are_chosen_for_rows_and_for_nothing_else():
+    def first(p: Program) -> str:
+        return next(candidates(p, "llvm"))[0].name
+
+    assert first(norm(96)) == "cpu.rows"
+    short = Program(operands=("float32[5x8]",), body=("softmax(a0, axis=1)",))
+    columns = Program(operands=("float32[50x64]",), body=("sum(a0, axis=(0,), keepdims=True)",))
+    one = Program(operands=("float32[64]",), body=("softmax(a0, axis=0)",))
+    integers = Program(operands=("int32[5x64]",), body=("sum(a0, axis=(1,), keepdims=True)",))
+    assert {first(p) for p in (short, columns, one, integers)} == {"cpu.loops"}
