@@ -79,8 +79,9 @@ def blocks_of(
         others *= math.prod(d.problem.stride) if phases else 1
         if not alike:
             apart, loops, count, others = [], [whole, part], count * parts, others // parts
-        turns = blocks_for(count, tile.boxes, others)
-        block, box = take_turns(out, loops, apart, ranks, own, turns)
+        # What keeps a filter asks for it before its first box: it has one.
+        turns = 0 if d.boxes.whole else blocks_for(count, tile.boxes, others)
+        block, box = take_turns(out, loops, apart, ranks, own, turns, tile.boxes)
     elif one_by_one:
         outer = [*phases, part] if alike else []
         loops = [whole] if alike else [part, whole]
