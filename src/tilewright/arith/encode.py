@@ -64,6 +64,8 @@ class Instance(Quotients):
         #: Expressions of which only bounds are known here; of all else all is, unless ``vague``.
         self.bounded: set[Expr] = set()
         self.vague = False
+        #: Values that variables are known to have, if they can.
+        self.fixed: Mapping[Var, int] = {}
         self.lane: Form = {}
         if lanes > 1:
             base = twin.lane if twin is not None else {}
@@ -72,6 +74,8 @@ class Instance(Quotients):
     def bind(self, var: Var, low: int, high: int) -> Form:
         """Let ``var`` be any of ``low .. high``; near its value in the twin where it has one."""
         base = self.twin.values.get(var, {}) if self.twin is not None else {}
+        if var in self.fixed:
+            low, high = max(low, self.fixed[var]), min(high, self.fixed[var])
         made = self.near(base, var.name, low, high)
         self.values[var] = made
         return made
