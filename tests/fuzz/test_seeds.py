@@ -41,7 +41,9 @@ FOUND: dict[str, dict[str, tuple[int, ...]]] = {
         "llvm-windows": (37301629,)
     },
     "threads of a CPU had one memory of scope shared": {"llvm-windows": (38000403,)},
-    "minima of minima were too many alternatives for a proof": {"llvm-windows": (37002786,)},
+    "minima of minima were too many alternatives for a proof": {
+        "llvm-windows": (37002786, 37004078, 37302172)
+    },
     "a proof asked who wrote what a mask leaves out": {"llvm-windows": (38000657,)},
     "a cast that wraps around was unknown to a proof": {"sim-windows": (36201062,)},
     "no thread stored an empty sum": {"sim-windows": (36202710,)},

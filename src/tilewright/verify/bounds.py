@@ -17,7 +17,7 @@ from tilewright.verify.finding import Finding, by_name, place, stages_of, statem
 
 #: Of what is not decided at once, cases that are looked at, and iterations of a loop that makes
 #: some.
-_CASES, _LONG = 200, 16
+_CASES, _LONG = 16, 16
 
 
 def out_of_bounds(kernel: Kernel) -> Iterator[Finding]:
