@@ -7,6 +7,7 @@ import math
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
+from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_phases import all_phases
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
@@ -37,6 +38,8 @@ def blocks_of(
     free = is_free(d)
     gone = [1] * (len(space) - len(extents))
     extents = [number, *gone, *extents, channels // (images.block or 1)]
+    if together and images.last and channels < widths(d.output.dtype).chunk:
+        sizes = (*tile.box, channels)  # so that no thread has what is not there
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
