@@ -78,7 +78,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     seen = d.reach(d.boxes.pixels, tile.rows) if tile.rows else d.boxes.pixels
     load(
         s[right], sums, at, first, (*seen, row), tile.stages, apart=not tile.rows,
-        cluster=tile.x_to, producer=alone,
+        windows=d.boxes.windows, cluster=tile.x_to, producer=alone,
     )  # fmt: skip
     return s
 
