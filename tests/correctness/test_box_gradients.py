@@ -115,3 +115,14 @@ def test_pixels_follow_one_another_where_those_of_a_box_are_in_images_of_their_o
     assert not fits(p.replace(height=14, width=14), Target.parse(HOPPER))
     assert not fits(p.replace(kernel_h=1, kernel_w=1, padding=(0, 0)), Target.parse(HOPPER))
     assert not fits(p.replace(groups=4, multiplier=16), Target.parse(HOPPER))
+
+
+def test_one_box_has_all_rows_of_channels_of_a_tile_where_these_are_whole() -> None:
+    p = Conv.parse((8, 256, 9, 9), (192, 256, 3, 3), 1, **SMALL, pass_="wgrad")
+    tile = BoxGradientTile(128, 192, 3)
+    text = str(module_of("gpu.box_gradient", p, tile))
+    assert {"tma_load_float16_2x8x2x4x64_s128", "tma_load_float16_3x8x2x4x64_s128"} == set(
+        re.findall(r"tma_load_\w+", text)
+    )
+    text = str(module_of("gpu.box_gradient", p.replace(channels=200), tile))
+    assert "tma_load_float16_8x2x4x64_s128" in text

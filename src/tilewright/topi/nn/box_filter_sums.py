@@ -50,8 +50,8 @@ def filter_sums(
     steps = (w.stride, w.dilation)
 
     def seen(*at: Any) -> Any:
-        group, (part, *place, c) = at[: len(groups)], at[len(groups) :]
-        c = part * row + c
+        group, place, c = at[: len(groups)], list(at[len(groups) : -1]), at[-1]
+        c = place.pop(0 if whole else space) * row + c
         c = c + group[0] * channels if group else c
         if whole:
             n, *further = place
@@ -61,23 +61,24 @@ def filter_sums(
             n, pixel = pixel_of(n, w.kernel)
         return window(n, place[:space], pixel, c)
 
-    shape = [*w.result, *sizes]
+    # Boxes have several rows of channels, of a tap.
+    shape = [*w.result, up(channels, WHOLE) // row, *sizes]
     if whole:
         each = zip(w.result, sizes[1:], *steps, strict=True)
-        shape = [sizes[0], *((t - 1) * s + (e - 1) * d + 1 for t, e, s, d in each)]
-    shape = [*groups, up(channels, WHOLE) // row, *shape, row]
-    right = te.compute(shape, seen, name="Seen")
+        seen_extents = ((t - 1) * s + (e - 1) * d + 1 for t, e, s, d in each)
+        shape = [up(channels, WHOLE) // row, sizes[0], *seen_extents]
+    right = te.compute((*groups, *shape, row), seen, name="Seen")
     pixel = [te.reduce_axis((0, sizes[0]), "rn"), *spatial_axes(sizes[1:])]
 
     def element(m: Any, *at: Any) -> Any:
         *taps, c = at
         value = left[(m // ROW, *pixel, m % ROW)].astype(p.accumulate)
         group = (m // p.multiplier,) if groups else ()
-        place = [*taps, *pixel]
+        place = [*taps, c // row, *pixel]
         if whole:
             each = zip(taps, pixel[1:], *steps, strict=True)
-            place = [pixel[0], *(t * s + e * d for t, e, s, d in each)]
-        other = right[(*group, c // row, *place, c % row)].astype(p.accumulate)
+            place = [c // row, pixel[0], *(t * s + e * d for t, e, s, d in each)]
+        other = right[(*group, *place, c % row)].astype(p.accumulate)
         return te.sum(value * other, axis=pixel)
 
     total = te.compute((filters, *w.result, channels), element, name="Sums")
