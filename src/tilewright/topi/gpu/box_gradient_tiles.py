@@ -113,7 +113,7 @@ def gradients(
     if p.groups == 1 and not (whole or even):
         apart = 0.0 if windows or max(p.image) == 1 else math.log(box[0], PIXELS)
         longer = beside * crossed_steps(crossed)
-        return dict(produced_gradients(problem, p, taps, steps, apart, longer))
+        return dict(produced_gradients(problem, p, taps, steps, apart, longer, windows))
     alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
         if p.groups > 1 and p.multiplier % filters:

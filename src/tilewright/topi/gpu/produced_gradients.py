@@ -28,6 +28,8 @@ from tilewright.topi.problem import Problem
 #: Filters, and channels, of a tile; steps that a block has memory for, and tiles of an SM.
 _FILTERS, _CHANNELS = (64, 128, 192, 256), (256, 192, 128, 64)
 _MOST, _LEAST, _ROUNDS = 12, 3, 2
+#: Filters and channels of which a tile has fewer of one only if it has no more of the other.
+_SQUARE = 128
 
 
 @dataclass(frozen=True)
@@ -35,27 +37,30 @@ class Rates:
     """How many times as long products take as they could, more for each column fewer than one, in
     a cluster that shares boxes, and of pixels of as many images; how much counts of what comes
     through the cache, and of memory; microseconds until a block has its first step, and of each
-    step by the stages; bytes that an SM stores in a microsecond; those of a launch that adds parts,
-    and bytes of parts in one; those in which blocks of a cluster meet, and bytes of parts that one
-    reads of others in one; and how far the slowest hides the others."""
+    step by the stages, and of each box that a producer asks for; bytes that an SM stores in a
+    microsecond; those of a launch that adds parts, and bytes of parts in one; those in which blocks
+    of a cluster meet, and bytes of parts that one reads of others in one; and how far the slowest
+    hides the others."""
 
-    products: float = 0.454
-    narrow: float = 35.9
-    cluster: float = 0.49
-    apart: float = 0.2
-    cache: float = 0.478
-    memory: float = 0.98
-    begin: float = 1.1
-    step: float = 0.225
-    stored: float = 42_900
-    launch: float = 0.71
-    added: float = 3.43e6
-    meeting: float = 0.44
-    exchanged: float = 91_500
-    power: float = 1.9
+    products: float = 0.683
+    narrow: float = 39.2
+    cluster: float = 0.238
+    apart: float = 0.45
+    cache: float = 0.393
+    memory: float = 0.988
+    begin: float = 0.4
+    step: float = 0.158
+    asked: float = 0.118
+    stored: float = 33_000
+    launch: float = 1
+    added: float = 3.5e6
+    meeting: float = 0.8
+    exchanged: float = 90_000
+    power: float = 2.5
 
 
-#: Fitted to tiles of the 1x1 and 3x3 layers of ResNet-50 in float16 at batch 64, on an H200.
+#: Fitted to 183 tiles of the 1x1 and 3x3 layers of ResNet-50 in float16 at batch 64, on an H200,
+#: within 7 %; what parts take by hand, for which tiles are few.
 _RATES = Rates()
 
 
@@ -71,6 +76,7 @@ class _Sums:
     steps: int
     apart: float
     longer: float
+    windows: bool
 
     @cached_property
     def bytes(self) -> float:
@@ -86,7 +92,7 @@ class _Sums:
 
     def micros(self, tile: BoxGradientTile, r: Rates = _RATES) -> float:
         """What a tile is predicted to take."""
-        filters, channels, splits = tile.filters, tile.channels, tile.splits
+        p, filters, channels, splits = self.p, tile.filters, tile.channels, tile.splits
         blocks, cluster = self.tiles(filters, channels) * splits, tile.dy_to * tile.x_to
         slots = SLOTS[splits] if tile.cluster else MACHINE.sms // cluster * cluster
         rounds, results = -(-blocks // slots), filters * channels
@@ -95,7 +101,10 @@ class _Sums:
         times *= self.longer * (1 + r.apart * self.apart) * results * 2 * PIXELS
         times /= 2 * MACHINE.products * MACHINE.clock
         brought = (filters / tile.dy_to + channels / tile.x_to) * 2 * PIXELS
+        rows = ((filters, p.out_channels, False), (channels, p.channels, self.windows))
+        boxes = sum(own // ROW if each or every % ROW else 1 for own, every, each in rows)
         overlapping = (
+            steps * r.asked * boxes,
             steps * (times + r.step / (tile.stages - 1)),
             steps * r.cache * brought * min(slots, blocks) / CACHE,
             r.memory * self.bytes / MEMORY,
@@ -111,15 +120,18 @@ class _Sums:
 
 
 def produced_gradients(
-    problem: Problem, p: Convolution, taps: int, steps: int, apart: float, longer: float
-) -> Iterator[tuple[BoxGradientTile, float]]:
+    problem: Problem, p: Convolution, taps: int, steps: int, apart: float, longer: float,
+    windows: bool,
+) -> Iterator[tuple[BoxGradientTile, float]]:  # fmt: skip
     """Tiles of a problem without groups, and what they take, whose pixels are as many ``steps``.
     ``apart`` is the logarithm of the images of a step by that of its pixels, and ``longer`` how
-    many times as long a step takes that is short of whole lines of memory."""
-    sums = _Sums(problem, p, taps, steps, apart, longer)
+    many times as long a step takes that is short of whole lines of memory; ``windows`` come by rows
+    of channels."""
+    sums = _Sums(problem, p, taps, steps, apart, longer, windows)
     for filters, channels in product(_FILTERS, _CHANNELS):
         fits = filters <= max(ROWS, p.out_channels) and channels <= max(ROW, p.channels)
-        if not (fits and has_registers(filters, channels)):
+        narrow = min(filters, channels) < _SQUARE < max(filters, channels)
+        if narrow or not (fits and has_registers(filters, channels)):
             continue
         tiles, step = sums.tiles(filters, channels), (filters + channels) * 2 * PIXELS
         left, parts = MACHINE.block_shared - BARRIERS, parts_bytes(filters, channels)
@@ -129,7 +141,7 @@ def produced_gradients(
             for splits in _parts(steps, tiles):
                 tile = BoxGradientTile(filters, channels, stages, splits, dy_to, x_to, producer=1)
                 yield tile, sums.micros(tile)
-        for splits in SIZES if fewer >= _LEAST else ():
+        for splits in SIZES if fewer > _LEAST else ():
             lanes = lanes_of(filters * channels, splits, filters // ROWS * LANES)
             if lanes and splits * tiles <= SLOTS[splits] and splits <= steps:
                 tile = BoxGradientTile(filters, channels, fewer, splits, producer=1, cluster=1)
