@@ -23,6 +23,7 @@ from tilewright.graph.passes.narrow_types import narrow_types
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.quantize_products import Quantization, quantize_products
 from tilewright.graph.passes.read_planes import read_planes
+from tilewright.graph.passes.read_turned import read_turned
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.single_pixels import single_pixels
@@ -72,6 +73,7 @@ BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
     join_sums,  # of columns that are read once for all of them
     recompute,  # the parts of these
 )
+_MOVED = 1 + BEFORE_PROGRAMS.index(windows_apart)
 AFTER_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
     merge_equal,  # what no program took in is computed once again
 )
@@ -92,7 +94,15 @@ def passes(
     layout = (channels_last(types), *AFTER_LAYOUT) if types else ()
     before, after = (
         # First of all: once both products have their epilogues.
-        ((join_products(target), *BEFORE_PROGRAMS), AFTER_PROGRAMS)
+        (
+            (
+                join_products(target),
+                *BEFORE_PROGRAMS[:_MOVED],
+                read_turned(target),  # behind windows_apart, which moves other images
+                *BEFORE_PROGRAMS[_MOVED:],
+            ),
+            AFTER_PROGRAMS,
+        )
         if target is not None and target.is_gpu
         else ((), ())
     )

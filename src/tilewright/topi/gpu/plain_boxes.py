@@ -24,6 +24,7 @@ from tilewright.topi.gpu.box_sizes import (
     convolution_of,
     direct_channels,
     each_image,
+    stores_last,
     suited,
 )
 from tilewright.topi.gpu.box_times import (
@@ -185,7 +186,7 @@ def given(problem: Problem, split: bool, windows: bool, beside: int) -> Given:
         problem, p, of, split, longer, beside, several is not None, slices,
         copying(convolution_of(problem), p), boxes, every, direct_channels(problem, p, every),
         crossed, short, slower(p), of.taps * of.parts, of.mean * of.parts, computes_numbers(p),
-        not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block),
+        stores_last(problem, p),
     )  # fmt: skip
 
 
