@@ -14,7 +14,9 @@ from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.gate_weights import gate_weights
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_parts import join_parts, own_parts
+from tilewright.graph.passes.join_pools import join_pools
 from tilewright.graph.passes.join_products import join_products
+from tilewright.graph.passes.join_rows import join_rows
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
@@ -93,15 +95,16 @@ def passes(
     types = () if target is None else types_last(target)
     layout = (channels_last(types), *AFTER_LAYOUT) if types else ()
     before, after = (
-        # First of all: once both products have their epilogues.
+        # First of all: once products have their epilogues.
         (
             (
                 join_products(target),
+                join_pools(target),
                 *BEFORE_PROGRAMS[:_MOVED],
                 read_turned(target),  # behind windows_apart, which moves other images
                 *BEFORE_PROGRAMS[_MOVED:],
             ),
-            AFTER_PROGRAMS,
+            (join_rows(target), *AFTER_PROGRAMS),
         )
         if target is not None and target.is_gpu
         else ((), ())
