@@ -14,6 +14,8 @@ from tilewright.topi.pieces.box_stores import windows_each
 from tilewright.topi.pieces.box_tiles import WARP_ROWS, BoxProductTile
 from tilewright.topi.problem import Problem
 
+#: What it is for.
+OPERATORS = ConvProgram.NAMES
 #: Results that a thread stores at once, at least.
 _LEAST = 2
 

@@ -27,6 +27,7 @@ from tilewright.topi.gpu.pair_tiles import (
 from tilewright.topi.gpu.pixel_tiles import box_tiles, suits_boxes
 from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
+from tilewright.topi.gpu.pooled_tiles import OPERATORS
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.gpu.row_product_tiles import row_product_tiles, suits_row_products
 from tilewright.topi.opencl import candidates as opencl
@@ -172,5 +173,5 @@ GPU = (
           counts=tile_counts, matrices=False),
     Template("gpu.conv_rows", ConvRowTile, schedule_conv_rows, (), True, True, conv_row_tiles,
              ("cuda", "sim"), shared=True, where=suits_conv_rows, form="rows",
-             operators=(), price=conv_row_price),
+             operators=OPERATORS, price=conv_row_price),
 )  # fmt: skip

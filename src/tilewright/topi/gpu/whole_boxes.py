@@ -30,7 +30,6 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
-from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
 
@@ -93,6 +92,7 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
     every = channels_of(problem, p)
     direct = direct_channels(problem, p, every, whole=True)
     numbered = "channel" in problem.epilogue_shapes and not problem.is_quantized
+    by_parts = slices == 1 and stores_last(problem, p)
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
         directly = channels in direct
@@ -105,7 +105,7 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
         written = of.stored if directly else of.written
         stores = rows * channels * written / _STORED
         others = -(-wide // channels) * of.phases
-        part_of = 0 if added or read else _part(problem, p, of, channels, directly)
+        part_of = _part(problem, of, channels, directly) if by_parts and not added + read else 0
         alone = 0 if directly else of.staged(problem, rows, part_of) if part_of else staged
         for box in _boxes(of, groups):
             seen = reach(p, box)
@@ -154,11 +154,9 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
     return found
 
 
-def _part(problem: Problem, p: Convolution, of: Sizes, channels: int, directly: bool) -> int:
+def _part(problem: Problem, of: Sizes, channels: int, directly: bool) -> int:
     """Channels of results that warps store at once beside a producer; 0 where that is not faster:
     what leaves from registers does not wait for others, and gains where there is more to do."""
-    if sliced(p) > 1 or not stores_last(problem, p):
-        return 0
     if directly:
         return channels if problem.is_quantized and of.taps > 1 and problem.epilogue else 0
     return next((n for n in _PARTS if channels % n == 0), 0)

@@ -11,7 +11,7 @@ from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import tap_gradient_tiles as taps
 from tilewright.topi.gpu.box_cluster_tiles import cluster_price, cluster_tiles, suits_clusters
 from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
-from tilewright.topi.gpu.pooled_tiles import Pooled
+from tilewright.topi.gpu.pooled_tiles import OPERATORS, Pooled
 from tilewright.topi.gpu.warp_box_tiles import (
     suits_narrow,
     warp_box_tiles,
@@ -42,7 +42,7 @@ def _pooled(name: str, schedule: Callable[[Any, Any], Schedule], form: str, **of
         f"gpu.pooled_{name}", BoxProductTile, schedule, (), True, True, found.tiles,
         ("cuda", "sim"), shared=True, where=found.suits, arch="sm_90a", matrices=True,
         form=f"pooled {form}",
-        operators=(), price=found.price,
+        operators=OPERATORS, price=found.price,
     )  # fmt: skip
 
 
