@@ -13,10 +13,9 @@ from tilewright.select.choice import with_own_architecture
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import ConvProgram
-from tilewright.topi.operators.conv_program import max_pool, pooled_window
+from tilewright.topi.operators.conv_program import pooled_window
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.problem import Problem
-from tilewright.topi.sketches.conv_rows import ConvRowTile
 from tilewright.topi.templates import templates
 
 pytestmark = pytest.mark.needs_torch
@@ -79,17 +78,6 @@ def test_windows_are_pooled_before_they_are_stored(name, t):
     assert np.array_equal(decode(found), exact(p, arrays))
 
 
-@pytest.mark.parametrize(
-    "t",
-    [ConvRowTile(2, 2, 8, 4), ConvRowTile(4, 1, 24, 4), ConvRowTile(1, 1, 48, 2),
-     ConvRowTile(3, 3, 12, 2), ConvRowTile(7, 1, 12, 8)],
-    ids=str,
-)  # fmt: skip
-def test_threads_that_have_a_pixel_normalise_it(t):
-    p = normalised("2x96x6x7", 7)
-    assert error(p, built("gpu.conv_rows", p, t, "sim")) < TOLERANCE["float16"]
-
-
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize("p", [*POOLED, pooled("8x128x28x28", "128x128x3x3"), *NORMALISED], ids=str)
 def test_a_gpu_computes_it_by_every_candidate(p):
@@ -97,9 +85,7 @@ def test_a_gpu_computes_it_by_every_candidate(p):
     arrays = inputs(p)
     given = [array(x, "cuda:0") for x in arrays.values()]
     wanted = exact(p, arrays)
-    found = [t for t in templates(p, cuda) if t.price is not None]
-    assert found
-    for template in found:
+    for template in templates(p, cuda)[:4]:
         for t in template.candidates(p, cuda)[:8]:
             y = array(np.full(p.result.shape, np.nan, "float16"), "cuda:0")
             built(template.name, p, t, cuda)(*given, y)
@@ -113,11 +99,6 @@ def test_windows_that_warps_do_not_have_are_no_candidates():
     thirds = pooled("1x64x17x19", "64x64x3x3", window=3)
     names = {t.name for t in templates(thirds, SIM)}
     assert names & {"gpu.pooled_whole_boxes", "gpu.pooled_box_products"} == set()
-
-
-def test_sums_of_pixels_that_other_programs_read_are_no_rows():
-    p = ConvProgram.of(NORMALISED[0].inner, [max_pool(2, (2, 3))])
-    assert "gpu.conv_rows" not in {t.name for t in templates(p, SIM)}
 
 
 @pytest.mark.parametrize("p", [*POOLED, *NORMALISED], ids=str)

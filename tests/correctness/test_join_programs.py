@@ -9,8 +9,6 @@ from tilewright.graph import Constant, Graph, Input, Node
 from tilewright.graph.check import check
 from tilewright.graph.executor import Executor
 from tilewright.graph.passes.join_pools import join_pools
-from tilewright.graph.passes.join_rows import join_rows
-from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.target import Target
 
@@ -72,48 +70,3 @@ def test_other_windows_are_pooled_by_themselves(graph):
 def test_targets_without_a_kernel_for_both_pool_by_themselves():
     nodes = join_pools(Target.parse("cuda -arch=sm_80"))(pooling()).nodes
     assert [n.operator for n in nodes] == ["conv2d", "max_pool"]
-
-
-def normalising(size=14, more=()):
-    """A graph of a depthwise convolution, whose pixels are normalised."""
-    x = Input("x", (1, size, size, 96), "float16")
-    given = {"groups": 96, "padding": 3, "layout": "NHWC", "epilogue": ("bias",)}
-    conv = Node("conv2d", (x, known(96, 1, 7, 7), known(96)), given)
-    wide = Node("cast", (conv,), {"dtype": "float32"})
-
-    def mean(of):
-        return Node("divide", (Node("sum", (of,), {"axis": (3,), "keepdims": True}), 96))
-
-    less = Node("subtract", (wide, mean(wide)))
-    root = Node("rsqrt", (Node("add", (mean(Node("multiply", (less, less))), 1e-6)),))
-    y = Node("cast", (Node("multiply", (less, root)),), {"dtype": "float16"})
-    y = Node("add", (Node("multiply", (known(96), y)), known(1, 96)))
-    return Graph("g", (x,), {"y": y, **({"conv": conv} if more else {})})
-
-
-@pytest.fixture
-def dear(monkeypatch):
-    """A convolution by itself is predicted to be slow."""
-    monkeypatch.setattr("tilewright.graph.passes.join_rows.depthwise_time", lambda p: 1e6)
-
-
-@pytest.mark.usefixtures("dear")
-def test_pixels_are_normalised_with_the_convolution():
-    graph = make_programs(normalising())
-    assert [n.operator for n in graph.nodes] == ["conv2d", "program"]
-    made = join_rows(HOPPER)(graph)
-    assert [n.operator for n in made.nodes] == ["program_of_conv2d"]
-    assert made.nodes[0].problem.constants == ("filter", "a1", "a2")
-    same(graph, made)
-
-
-@pytest.mark.usefixtures("dear")
-def test_results_that_others_read_are_normalised_by_themselves():
-    graph = join_rows(HOPPER)(make_programs(normalising(more=["conv"])))
-    assert "program_of_conv2d" not in {n.operator for n in graph.nodes}
-
-
-def test_large_images_are_normalised_by_themselves():
-    """Which tensor cores multiply."""
-    graph = join_rows(HOPPER)(make_programs(normalising(256)))
-    assert [n.operator for n in graph.nodes] == ["conv2d", "program"]

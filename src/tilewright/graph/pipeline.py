@@ -16,7 +16,6 @@ from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_parts import join_parts, own_parts
 from tilewright.graph.passes.join_pools import join_pools
 from tilewright.graph.passes.join_products import join_products
-from tilewright.graph.passes.join_rows import join_rows
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
@@ -104,7 +103,7 @@ def passes(
                 read_turned(target),  # behind windows_apart, which moves other images
                 *BEFORE_PROGRAMS[_MOVED:],
             ),
-            (join_rows(target), *AFTER_PROGRAMS),
+            AFTER_PROGRAMS,
         )
         if target is not None and target.is_gpu
         else ((), ())

@@ -11,11 +11,6 @@ from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
 from tilewright.topi.gpu import plane_gradient_tiles as plane_gradient
 from tilewright.topi.gpu import staged_tiles as staged
-from tilewright.topi.gpu.conv_row_tiles import (
-    conv_row_price,
-    conv_row_tiles,
-    suits_conv_rows,
-)
 from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
 from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
 from tilewright.topi.gpu.pair_tiles import (
@@ -27,7 +22,6 @@ from tilewright.topi.gpu.pair_tiles import (
 from tilewright.topi.gpu.pixel_tiles import box_tiles, suits_boxes
 from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
 from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
-from tilewright.topi.gpu.pooled_tiles import OPERATORS
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.gpu.row_product_tiles import row_product_tiles, suits_row_products
 from tilewright.topi.opencl import candidates as opencl
@@ -51,7 +45,6 @@ from tilewright.topi.pieces.strip_tiles import PairTile, PlaneBandTile, SparsePa
 from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.banded import schedule_banded
 from tilewright.topi.sketches.boxes import schedule_boxes
-from tilewright.topi.sketches.conv_rows import ConvRowTile, schedule_conv_rows
 from tilewright.topi.sketches.plane_gradient import schedule_plane_gradient
 from tilewright.topi.sketches.planes import plane_counts, schedule_planes
 from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
@@ -171,7 +164,4 @@ GPU = (
     _ranked("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_tile_sums,
           gradient_pixel_tiles, suits_pixel_sums, passes=_WGRAD, last=True, least=90,
           counts=tile_counts, matrices=False),
-    Template("gpu.conv_rows", ConvRowTile, schedule_conv_rows, (), True, True, conv_row_tiles,
-             ("cuda", "sim"), shared=True, where=suits_conv_rows, form="rows",
-             operators=OPERATORS, price=conv_row_price),
 )  # fmt: skip
