@@ -40,6 +40,10 @@ _OTHERS, _BARRIERS = 44, 1024
 #: as long as memory products of one tap take from which on steps need that memory more.
 _AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
 
+#: Microseconds that a tile of integers of one step takes at least, and more for each result: no
+#: warp begins the next one before it has stored what it has.
+_TILE, _RESULT = 0.5, 1.05e-4
+
 #: Results of a part where channels are rows of instructions, and as many more as a tile has for
 #: which registers have to be enough.
 _PIXELS, _APART = (64, 40, 32, 24, 16, 8), 24
@@ -213,6 +217,8 @@ def predicted(
         rounds * (stores / r.stored + after),
     )
     hidden = sum(x**r.power for x in overlapping) ** (1 / r.power)
+    if problem.is_quantized and steps <= 1:
+        hidden = max(hidden, rounds * (_TILE + _RESULT * rows * own))
     tall = _TALL if high // ROWS > _FEW else 1.0
     return float(tall * (begin + hidden + stores / r.last + after))
 
