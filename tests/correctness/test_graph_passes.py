@@ -20,7 +20,7 @@ from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.single_pixels import single_pixels
-from tilewright.graph.passes.sink_reshapes import sink_thin_reshapes
+from tilewright.graph.passes.sink_reshapes import lift_thin_reshapes, sink_thin_reshapes
 from tilewright.graph.passes.turn_weights import turn_weights
 from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
@@ -436,6 +436,20 @@ def test_elements_that_a_layout_left_before_dimensions_of_one_are_rows_again():
     given = {"x": rng.random(x.shape, np.float32), "s": rng.random(s.shape, np.float32)}
     wanted = run(own_outputs(before), **given)["y"]
     np.testing.assert_allclose(run(own_outputs(graph), **given)["y"], wanted, rtol=1e-6)
+
+
+def test_a_mean_is_normalised_by_one_program():
+    """Of an image's channels, in another shape than the sum of its pixels has."""
+    x = Input("x", (2, 7, 7, 32), "float32")
+    total = Node("sum", (x,), {"axis": (1, 2), "keepdims": True})
+    row = Node("reshape", (Node("divide", (total, 49)),), {"newshape": (2, 32)})
+    mean = Node("divide", (Node("sum", (row,), {"axis": (1,), "keepdims": True}), 32))
+    before = Graph("g", (x,), {"y": Node("subtract", (row, mean))})
+    graph = check(make_programs(lift_thin_reshapes(before)))
+    assert [n.operator for n in graph.nodes] == ["sum", "reshape", "program"]
+    given = {"x": np.random.default_rng(5).random(x.shape, np.float32)}
+    wanted = run(own_outputs(before), **given)["y"]
+    np.testing.assert_allclose(run(own_outputs(graph), **given)["y"], wanted, atol=1e-6)
 
 
 def rows(length: int, several: bool = False, channels: bool = False) -> Graph:

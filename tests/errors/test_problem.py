@@ -42,7 +42,7 @@ IMPOSSIBLE = {
     "quantize takes 2 values, got 0": dict(dtype="int8", epilogue="dequantize+quantize"),
     "has channels in blocks of 32": dict(dtype="int8", layout="NCHW32"),
     "NCHW to NCHW4 has channels in blocks of 4, and": dict(dtype="int8", out_layout="NCHW4"),
-    "those of depthwise_conv2d in float32 do not": dict(out_layout="NHWC"),
+    "those of depthwise_conv2d in float32 and NCHW do not": dict(out_layout="NHWC"),
     "unknown out_layout 'NWC': use NCHW": dict(dtype="int8", out_layout="NWC"),
     "and for what ends in quantize": dict(dtype="int8", out_dtype="uint8"),
     "unknown type of the result 'int16': use int8": dict(

@@ -14,7 +14,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Any
 
-from tests.support import attention, depthwise, mlp, quantized
+from tests.support import attention, conv_programs, depthwise, mlp, quantized
 from tests.support.dense import convolution, product
 from tests.support.drawing import Dice, Replayed, Seeded
 from tests.support.drawn_programs import Outcome
@@ -25,7 +25,7 @@ from tilewright.ir.errors import ProblemError, TilewrightError, VerificationErro
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.registry import algorithms
 from tilewright.target import Target
-from tilewright.topi import Attention, Conv, Conv3d, Gemm, Mlp
+from tilewright.topi import Attention, Conv, Conv3d, ConvProgram, Gemm, Mlp
 from tilewright.topi.problem import Problem
 
 #: Multiplications of a problem, at most, by the kind of the target.
@@ -107,6 +107,8 @@ class DrawnProblem:
             return attention.error(p, kernel, seed)
         if isinstance(p, Mlp):
             return mlp.error(p, kernel, seed)
+        if isinstance(p, ConvProgram):
+            return conv_programs.error(p, kernel, seed)
         assert p is not None
         if p.is_quantized:
             arrays = quantized.inputs(p, seed)
@@ -159,7 +161,7 @@ def problem(dice: Dice, most_work: int) -> Problem:
     kind = dice.pick(
         ("conv", "conv", "conv", "depthwise", "conv3d", "gemm", "gemm", "attention", "mlp")
     )
-    own = {"attention": _attention, "mlp": _mlp}
+    own = {"attention": _attention, "mlp": _joined}
     while True:  # what no operator has, like a gradient of integers, is drawn again
         try:
             p = own[kind](dice) if kind in own else _sums(dice, kind, most_work)
@@ -254,6 +256,28 @@ def _attention(dice: Dice) -> Attention:
         mask_dtype="bool" if mask and dice.chance(50) else "",
         layout=dice.pick(("BHSD", "BSHD")), dtype=dice.pick(("float16", "bfloat16", "float32")),
     )  # fmt: skip
+
+
+def _joined(dice: Dice) -> Problem:
+    """Layers that one kernel computes."""
+    return _conv_program(dice) if dice.pick((False, True)) else _mlp(dice)
+
+
+def _conv_program(dice: Dice) -> ConvProgram:
+    n, high, wide = (dice.pick((1, 2, 3)), *(dice.pick((7, 8, 13, 16, 19)) for _ in range(2)))
+    kernel, stride = dice.pick((1, 2, 3, 5)), dice.pick((1, 1, 2))
+    values = {
+        "padding": dice.pick((0, kernel // 2, kernel // 2)), "stride": stride,
+        "dtype": dice.pick(("float16", "bfloat16", "float16", "float32")),
+        "epilogue": dice.pick(("", "bias", "bias+relu", "relu")),
+    }  # fmt: skip
+    if dice.pick((False, True)):
+        c = dice.pick((8, 16, 24, 40, 64, 96, 130))
+        return conv_programs.normalised(f"{n}x{c}x{high}x{wide}", kernel, **values)
+    c, made = dice.pick((3, 8, 24, 64, 96)), dice.pick((8, 24, 40, 64, 130))
+    return conv_programs.pooled(
+        f"{n}x{c}x{high}x{wide}", f"{made}x{c}x{kernel}x{kernel}", dice.pick((2, 2, 3, 4)), **values
+    )
 
 
 def _mlp(dice: Dice) -> Mlp:

@@ -14,6 +14,7 @@ from tilewright.graph.passes.fold_scales import fold_scales
 from tilewright.graph.passes.gate_weights import gate_weights
 from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_parts import join_parts, own_parts
+from tilewright.graph.passes.join_pools import join_pools
 from tilewright.graph.passes.join_products import join_products
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
@@ -23,10 +24,12 @@ from tilewright.graph.passes.narrow_types import narrow_types
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.quantize_products import Quantization, quantize_products
 from tilewright.graph.passes.read_planes import read_planes
+from tilewright.graph.passes.read_turned import read_turned
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.single_pixels import single_pixels
 from tilewright.graph.passes.sink_reshapes import (
+    lift_thin_reshapes,
     sink_reshapes,
     sink_reshapes_of_sums,
     sink_thin_reshapes,
@@ -63,6 +66,7 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
 
 #: Of GPUs, before what makes programs, and behind it.
 BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
+    lift_thin_reshapes,  # nothing between a normalisation and what it is of
     gate_weights,  # images are not scaled by a program of its own
     windows_apart,  # what moves images into patches is a program
     split_sums,  # columns first, which blocks share
@@ -70,6 +74,7 @@ BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
     join_sums,  # of columns that are read once for all of them
     recompute,  # the parts of these
 )
+_MOVED = 1 + BEFORE_PROGRAMS.index(windows_apart)
 AFTER_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
     merge_equal,  # what no program took in is computed once again
 )
@@ -89,8 +94,17 @@ def passes(
     types = () if target is None else types_last(target)
     layout = (channels_last(types), *AFTER_LAYOUT) if types else ()
     before, after = (
-        # First of all: once both products have their epilogues.
-        ((join_products(target), *BEFORE_PROGRAMS), AFTER_PROGRAMS)
+        # First of all: once products have their epilogues.
+        (
+            (
+                join_products(target),
+                join_pools(target),
+                *BEFORE_PROGRAMS[:_MOVED],
+                read_turned(target),  # behind windows_apart, which moves other images
+                *BEFORE_PROGRAMS[_MOVED:],
+            ),
+            AFTER_PROGRAMS,
+        )
         if target is not None and target.is_gpu
         else ((), ())
     )

@@ -116,8 +116,10 @@ class Node(Value):
             return Program.of(types, [self.call])
         values = {"dtype": types[0].dtype, **self.attributes}
         problem = operator(self.operator).of_shapes(*(t.shape for t in types), **values)
-        factors = zip(problem.replace(epilogue=()).inputs(), self.inputs, strict=False)
-        fixed = tuple(name for name, x in factors if isinstance(x, Constant))
+        added = {name for step in problem.epilogue for name, _ in step.tensors}
+        known = [isinstance(x, Constant) for x in self.inputs]
+        names = zip(problem.inputs(), known, strict=True)
+        fixed = tuple(name for name, constant in names if constant and name not in added)
         return problem.replace(constants=fixed) if fixed else problem
 
     @property

@@ -265,6 +265,11 @@ class Problem(Written):
         return None
 
     @property
+    def is_relaid(self) -> bool:
+        """Whether the result lies in another layout than images."""
+        return False
+
+    @property
     def most_batch(self) -> int:
         """The largest batch in which all offsets are below 2^31, so that 32 bits count them."""
         return 2**31 - 1

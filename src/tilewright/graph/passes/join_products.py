@@ -22,7 +22,7 @@ from tilewright.topi.templates import templates
 
 #: How much longer two products take than predicted, where one stores what the other reads; and
 #: microseconds of a small kernel.
-_SLOWER, _NORM = 1.1, 1.2
+_SLOWER, _SMALL = 1.1, 1.2
 
 
 def join_products(target: Target) -> Callable[[Graph], Graph]:
@@ -76,15 +76,15 @@ def _joined(last: Node, uses: dict[Value, int], target: Target) -> Node | None:
         b = build("transpose", b, axes=(1, 0), name=b.name)
     apart = (a, b, *read), attributes
     best = None
-    least = _SLOWER * (_price(first.problem, target) + _price(last.problem, target))
+    least = _SLOWER * (predicted(first.problem, target) + predicted(last.problem, target))
     whole = _with_norm(*apart, uses)
-    before = 0.0 if whole is None else _norm_takes(a)
+    before = 0.0 if whole is None else apart_takes(2 * bytes_of(a))
     for (a, b, *read), found in filter(None, (apart, whole)):
         try:
             made = Node("mlp", (a, b, *read, c, *epilogue), found, last.name)
         except ModelError:  # an activation of something else, or types that it has not
             continue
-        takes = _price(made.problem, target) - before * ("norm" in found)
+        takes = predicted(made.problem, target) - before * ("norm" in found)
         if takes < least:
             best, least = made, takes
     return best
@@ -131,7 +131,7 @@ def _product(node: Node) -> bool:
     return node.operator == "gemm" and node.rank == 2 and given <= {"transpose_b", "epilogue"}
 
 
-def _price(p: Problem, target: Target) -> float:
+def predicted(p: Problem, target: Target) -> float:
     """The microseconds that the kernel of a problem is predicted to take; of none, or without a
     prediction, infinitely many."""
     if target.kind == "cuda":
@@ -145,6 +145,11 @@ def _price(p: Problem, target: Target) -> float:
     )
 
 
-def _norm_takes(rows: Value) -> float:
-    """The same of a kernel that normalises ``rows``."""
-    return _NORM + 2 * math.prod(rows.shape) * dtype(rows.dtype).bytes / MEMORY
+def apart_takes(moved: int) -> float:
+    """The same of a small kernel of its own that moves as many bytes."""
+    return _SMALL + moved / MEMORY
+
+
+def bytes_of(x: Value) -> int:
+    """Bytes of a value."""
+    return math.prod(x.shape) * dtype(x.dtype).bytes

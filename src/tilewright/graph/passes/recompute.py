@@ -35,15 +35,20 @@ def recompute(graph: Graph) -> Graph:
     """
     copies = _copies(graph)
     made: dict[Value, Value] = {}
+    shaped: dict[Value, Node] = {}
 
     def fresh(x: Operand) -> Operand:
-        """What a reader reads: a value that is stored, or a copy of its own."""
+        """What a reader reads: a value that is stored, which all read in one shape, or a copy of
+        its own."""
         if not isinstance(x, Value):
             return x
         if copies.get(x, 1) == 1:
             return made[x]
         assert isinstance(x, Node)
-        return Node(x.operator, tuple(map(fresh, x.operands)), x.attributes, x.name)
+        copy = Node(x.operator, tuple(map(fresh, x.operands)), x.attributes, x.name)
+        return (
+            shaped.setdefault(x, copy) if is_thin(x) and copies.get(x.inputs[0], 1) == 1 else copy
+        )
 
     for value in graph.values:
         if copies.get(value, 1) > 1:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.channels_last import REDUCTIONS
-from tilewright.graph.passes.make_programs import is_thin
+from tilewright.graph.passes.make_programs import is_thin, sums_rows
 from tilewright.graph.value import Constant, Node, Operand, Value
 from tilewright.topi.functions import FUNCTIONS
 
@@ -58,6 +58,52 @@ def sink_thin_reshapes(graph: Graph) -> Graph:
     return graph.map(lambda _, node: _reduced(node) or _in_rows(node) or node)
 
 
+def lift_thin_reshapes(graph: Graph) -> Graph:
+    """Change the shape of what is computed element by element before it, where its rows are
+    summed: then one program has all of them, and rows of no other shape.
+
+    >>> from tilewright.graph.value import Input
+    >>> x = Input("x", (4, 1, 1, 64), "float32")
+    >>> y = Node("reshape", (Node("divide", (x, 49)),), {"newshape": (4, 64)})
+    >>> s = Node("sum", (y,), {"axis": (1,), "keepdims": True})
+    >>> print(lift_thin_reshapes(Graph("g", (x,), {"y": Node("subtract", (y, s))})))
+    g(x: float32[4x1x1x64]):
+      %0 = reshape(x, newshape=(4, 64))  # float32[4x64]
+      %1 = divide(%0, 49)  # float32[4x64]
+      %2 = sum(%1, axis=(1,), keepdims=True)  # float32[4x1]
+      y = subtract(%1, %2)  # float32[4x64]
+
+    Before programs, which begin behind a sum of columns, as the mean of an image is.
+    """
+    uses = dict(graph.uses)
+    summed = {n.inputs[0] for n in graph.nodes if sums_rows(n)}
+
+    def change(old: Node, now: Node) -> Value:
+        made = _lifted(now, uses) if is_thin(now) and old in summed else now
+        uses[made] = uses[old]
+        return made
+
+    return graph.map(change)
+
+
+def _lifted(node: Node, uses: dict[Value, int]) -> Value:
+    """A thin reshape before the functions of elements that it reads."""
+    x = node.inputs[0]
+    if not isinstance(x, Node) or uses.get(x, 1) > 1 or not x.inputs:
+        return node
+    function = FUNCTIONS.get(x.operator)
+    if function is None or function.kind != "broadcast":
+        return node
+    if any(o.shape != x.shape for o in x.inputs):
+        return node
+    given = [_lifted(_thin(o, node.shape), uses) if isinstance(o, Value) else o for o in x.operands]
+    return build(x.operator, *given, name=x.name, **x.attributes)
+
+
+def _thin(x: Value, shape: tuple[int, ...]) -> Node:
+    return Node("reshape", (x,), {"newshape": shape})
+
+
 def _in_rows(node: Node) -> Value | None:
     """A function of elements, which lie along the last dimension before a thin reshape."""
     function = FUNCTIONS.get(node.operator)
@@ -92,6 +138,8 @@ def _reduced(node: Node) -> Value | None:
     assert isinstance(x, Node)
     (source,) = x.inputs
     given = {a % x.rank for a in ((axes,) if isinstance(axes, int) else axes)}
+    if x.rank - 1 in given and x.shape[-1] > 1:
+        return None  # rows already, and what else is computed of them stays beside their sum
     here = (d for d, e in enumerate(x.shape) if e != 1)
     places = (d for d, e in enumerate(source.shape) if e != 1)
     moved = [there for d, there in zip(here, places, strict=True) if d in given]

@@ -60,7 +60,7 @@ def suits(problem: Problem) -> bool:
 def suits_products(problem: Problem) -> bool:
     """Whether rows of the product are pixels, and an SM has room for some tile."""
     p = suited(problem) or each_image(problem)
-    return p is not None and p.pass_ != "wgrad" and bool(_product_tiles(problem, split=False))
+    return p is not None and p.pass_ != "wgrad" and bool(product_times(problem, split=False))
 
 
 def price(
@@ -69,24 +69,24 @@ def price(
     """What a template's tiles of a problem are predicted to take, in microseconds."""
 
     def of_tile(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-        return _product_tiles(problem, split=split, windows=windows, beside=beside)[tile]
+        return product_times(problem, split=split, windows=windows, beside=beside)[tile]
 
     return of_tile
 
 
 def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`."""
-    return best_of(_product_tiles(problem, split=False))
+    return best_of(product_times(problem, split=False))
 
 
 def split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`."""
-    return best_of(_product_tiles(problem, split=True))
+    return best_of(product_times(problem, split=True))
 
 
 def window_split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For the same where tiles have results that follow one another, over rows and images."""
-    return best_of(_product_tiles(problem, split=True, windows=True))
+    return best_of(product_times(problem, split=True, windows=True))
 
 
 def suits_window_splits(problem: Problem) -> bool:
@@ -94,7 +94,7 @@ def suits_window_splits(problem: Problem) -> bool:
     p = suited(problem)
     if p is None or p.pass_ == "wgrad" or not has_windows(problem):
         return False
-    return is_sooner(_product_tiles(problem, split=True, windows=True), problem)
+    return is_sooner(product_times(problem, split=True, windows=True), problem)
 
 
 def suits_splits(problem: Problem) -> bool:
@@ -102,7 +102,7 @@ def suits_splits(problem: Problem) -> bool:
     p = suited(problem)
     if p is None or p.pass_ == "wgrad":
         return False
-    return is_sooner(_product_tiles(problem, split=True), problem)
+    return is_sooner(product_times(problem, split=True), problem)
 
 
 def is_sooner(found: dict[BoxProductTile, float], problem: Problem) -> bool:
@@ -112,19 +112,19 @@ def is_sooner(found: dict[BoxProductTile, float], problem: Problem) -> bool:
 
 def least_time(problem: Problem) -> float:
     """What the best of tiles that have nothing special is predicted to take."""
-    return min(_product_tiles(problem, split=False).values(), default=math.inf)
+    return min(product_times(problem, split=False).values(), default=math.inf)
 
 
 def window_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For the same where tiles have results that follow one another, also over rows and images."""
-    return best_of(_product_tiles(problem, split=False, windows=True))
+    return best_of(product_times(problem, split=False, windows=True))
 
 
 def suits_windows(problem: Problem) -> bool:
     """Whether tiles of results that follow one another are predicted to be faster than boxes."""
     if not has_windows(problem) or problem.pass_ == "wgrad":
         return False
-    return is_sooner(_product_tiles(problem, split=False, windows=True), problem)
+    return is_sooner(product_times(problem, split=False, windows=True), problem)
 
 
 def has_windows(problem: Problem) -> bool:
@@ -148,7 +148,7 @@ def has_windows(problem: Problem) -> bool:
 
 def row_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For the same where a row of shared memory has several pixels of a block of channels."""
-    return best_of(_product_tiles(problem, split=False, beside=BESIDE))
+    return best_of(product_times(problem, split=False, beside=BESIDE))
 
 
 def suits_rows(problem: Problem) -> bool:
@@ -156,7 +156,7 @@ def suits_rows(problem: Problem) -> bool:
     p = suited(problem)
     if p is None or p.pass_ != "forward" or not p.block or max(p.stride) > 1 or p.groups > 1:
         return False
-    return is_sooner(_product_tiles(problem, split=False, beside=BESIDE), problem)
+    return is_sooner(product_times(problem, split=False, beside=BESIDE), problem)
 
 
 def best_of(found: dict[TileT, float]) -> list[TileT]:
@@ -164,7 +164,7 @@ def best_of(found: dict[TileT, float]) -> list[TileT]:
     return [tile for tile, _ in sorted(found.items(), key=itemgetter(1))[:MOST]]
 
 
-def _product_tiles(
+def product_times(
     problem: Problem, *, split: bool, windows: bool = False, beside: int = 1
 ) -> dict[BoxProductTile, float]:
     """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,

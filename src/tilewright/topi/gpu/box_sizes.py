@@ -166,6 +166,13 @@ def direct_channels(
     return [c for c in channels if in_order(problem, p.result_channels, c)]
 
 
+def stores_last(problem: Problem, p: Convolution) -> bool:
+    """Whether results of a problem that is computed as ``p`` are stored as ``p`` has them."""
+    if not isinstance(problem, Conv) or problem.layout == p.layout:
+        return not p.block
+    return not problem.is_quantized and problem.result_layout == p.layout
+
+
 def added_bytes(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
     """Bytes of what is added to the results of a box: that TMA brings, and that threads read."""
     names = {name for x in problem.epilogue for name, shape in x.tensors if shape == "output"}

@@ -24,6 +24,7 @@ from tilewright.topi.gpu.box_sizes import (
     convolution_of,
     direct_channels,
     each_image,
+    stores_last,
     suited,
 )
 from tilewright.topi.gpu.box_times import (
@@ -51,6 +52,10 @@ _TURNED = 1.2
 #: A launch that adds parts, in microseconds; what a thread that adds takes for a part, and what all
 #: read of what the cache moves.
 _ADDING, _PART, _SUMMED = 0.6, 0.1, 0.75
+#: Microseconds that a sum in parts gains where its filter is a constant, whose boxes are asked for
+#: before the kernel before has ended: of elements of a filter from which on that counts, and of
+#: results so few that SMs have room for blocks then (`benchmarks/network_tiles.py`, at batch 1).
+_EARLY, _MANY_TAPS, _FEW_RESULTS = 1.8, 1 << 19, 32 * ROWS * ROWS
 #: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
 #: SM, and the stages from which on it gains any.
 _BEHIND, _AHEAD = 1.51, 3
@@ -185,7 +190,7 @@ def given(problem: Problem, split: bool, windows: bool, beside: int) -> Given:
         problem, p, of, split, longer, beside, several is not None, slices,
         copying(convolution_of(problem), p), boxes, every, direct_channels(problem, p, every),
         crossed, short, slower(p), of.taps * of.parts, of.mean * of.parts, computes_numbers(p),
-        not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block),
+        stores_last(problem, p),
     )  # fmt: skip
 
 
@@ -196,6 +201,8 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
         most = most_taps(all_phases(g.p)) * of.parts
     into = _parts(most, tiles * g.own / most, g.own < most)
     results = math.prod(of.extents) * of.phases * g.p.result_channels
+    known = g.problem.constants and math.prod(g.p.filter_shape) >= _MANY_TAPS
+    early = _EARLY if known and results <= _FEW_RESULTS else 0.0
     for stages, resident, time in _staged(g, shape, 0) if into else ():
         if of.phases > 1 and stages < _AHEAD:
             continue
@@ -205,7 +212,7 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
                 each * _uneven(of, resident), tiles * splits, size=of.written,
                 brought=each * shape.step,
             )  # fmt: skip
-            cost += g.before + _ADDING + _PART * splits
+            cost += g.before + _ADDING + _PART * splits - early
             cost += 4 * (splits + 1) * results / (_SUMMED * CACHE)
             yield (
                 BoxProductTile.of(

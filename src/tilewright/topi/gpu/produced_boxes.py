@@ -45,6 +45,10 @@ _AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
 
 #: Steps of a tile, at least, of which an SM has several whose channels are rows of instructions.
 _DEEP = 16
+#: Microseconds that a tile of integers of one step takes at least, and more for each result: no
+#: warp begins the next one before it has stored what it has.
+_TILE, _RESULT = 0.5, 1.05e-4
+
 #: Results of a part where channels are rows of instructions.
 _PIXELS = (64, 40, 32, 24, 16, 8)
 
@@ -257,6 +261,8 @@ def predicted(
         rounds * (stores / r.stored + after),
     )
     hidden = sum(x**r.power for x in overlapping) ** (1 / r.power)
+    if problem.is_quantized and steps <= 1:
+        hidden = max(hidden, rounds * (_TILE + _RESULT * rows * own))
     tall = _TALL if high // ROWS > _FEW else 1.0
     tall *= _SHALLOW if cluster > 1 and tile.stages <= _STAGES[-1] else 1.0
     return float(tall * (begin + hidden + stores / r.last + after))

@@ -22,6 +22,7 @@ from tilewright.topi.gpu.box_sizes import (
     channels_of,
     convolution_of,
     direct_channels,
+    stores_last,
     suited,
 )
 from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, resident_blocks
@@ -29,8 +30,6 @@ from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
 from tilewright.topi.nn.box_factors import reach
-from tilewright.topi.operators.conv import Conv
-from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
 
@@ -63,12 +62,12 @@ _COLUMN, _ROWS_READ, _COLUMN_READ = 0.5, 16.0, 0.25
 
 def whole_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
     """For :func:`~tilewright.topi.sketches.whole_boxes.schedule_whole_boxes`."""
-    return best_of(_tiles(problem))
+    return best_of(whole_times(problem))
 
 
 def whole_price(problem: Problem, tile: BoxProductTile, target: Target) -> float:
     """What a tile is predicted to take, in microseconds."""
-    return _tiles(problem)[tile]
+    return whole_times(problem)[tile]
 
 
 def suits_whole(problem: Problem) -> bool:
@@ -76,13 +75,13 @@ def suits_whole(problem: Problem) -> bool:
     p = suited(problem)
     if p is None or p.pass_ == "wgrad":
         return False
-    return is_sooner(_tiles(problem), problem)
+    return is_sooner(whole_times(problem), problem)
 
 
 @functools.lru_cache(maxsize=64)
-def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
-    """Tiles, and what they are predicted to take. A block computes as many boxes as there are for
-    it if all are at work at once."""
+def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
+    """Tiles, and what they are predicted to take, in microseconds. A block computes as many boxes
+    as there are for it if all are at work at once."""
     p = suited(problem)
     assert p is not None
     of, found = Sizes.of(p, problem.result_dtype, whole=True), {}
@@ -93,6 +92,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     every = channels_of(problem, p)
     direct = direct_channels(problem, p, every, whole=True)
     numbered = "channel" in problem.epilogue_shapes and not problem.is_quantized
+    by_parts = slices == 1 and stores_last(problem, p)
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
         directly = channels in direct
@@ -105,7 +105,7 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
         written = of.stored if directly else of.written
         stores = rows * channels * written / _STORED
         others = -(-wide // channels) * of.phases
-        part_of = 0 if added or read else _part(problem, p, of, channels, directly)
+        part_of = _part(problem, of, channels, directly) if by_parts and not added + read else 0
         alone = 0 if directly else of.staged(problem, rows, part_of) if part_of else staged
         for box in _boxes(of, groups):
             seen = reach(p, box)
@@ -154,12 +154,9 @@ def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
     return found
 
 
-def _part(problem: Problem, p: Convolution, of: Sizes, channels: int, directly: bool) -> int:
+def _part(problem: Problem, of: Sizes, channels: int, directly: bool) -> int:
     """Channels of results that warps store at once beside a producer; 0 where that is not faster:
     what leaves from registers does not wait for others, and gains where there is more to do."""
-    last = not isinstance(problem, Conv) or (problem.layout == p.layout and not of.block)
-    if sliced(p) > 1 or not last:
-        return 0
     if directly:
         return channels if problem.is_quantized and of.taps > 1 and problem.epilogue else 0
     return next((n for n in _PARTS if channels % n == 0), 0)

@@ -299,9 +299,13 @@ def as_brought(p: Convolution) -> Convolution:
     """A problem whose result has channels last and whose image lies as boxes bring it, channels
     last too or in blocks of :data:`BLOCK`; often itself. An image of integers that lies otherwise
     is copied to blocks, whose channels are filled up, or to channels last where pixels of it are
-    copied again, to be brought together, or groups of it are."""
-    if p.channels_last or not p.is_quantized or p.rank != 2:
+    copied again, to be brought together, or groups of it are. Of floats an image with channels
+    first whose result has them last is of the latter."""
+    if p.channels_last or p.rank != 2:
         return p
+    if not p.is_quantized:
+        last = p.replace(layout="NHWC", out_layout="") if p.result_layout == "NHWC" else p
+        return last if _folds(last) else p
     last, blocks = p.replace(layout="NHWC", out_layout=""), f"NCHW{BLOCK}"
     if p.layout == blocks:
         return p.replace(out_layout="NHWC")

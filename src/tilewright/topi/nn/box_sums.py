@@ -57,7 +57,8 @@ class BoxDeclaration(Declaration):
     filter is ``placed`` where its elements lie elsewhere in the sums. ``added`` is what an epilogue
     reads for each result, as :class:`~tilewright.topi.nn.box_factors.Added`. Where results see the
     pixel in their place alone, or lie otherwise than with channels last, ``by_pixels`` are all of
-    them with channels last, as images of one pixel each, or of one row.
+    them with channels last, as images of one pixel each, or of one row. Where results are pooled,
+    ``before`` is what windows of ``pooled`` by as many of them are read of.
     """
 
     boxes: BoxSums
@@ -68,6 +69,8 @@ class BoxDeclaration(Declaration):
     placed: bool = False
     added: tuple[Tensor, ...] = ()
     by_pixels: Tensor | None = None
+    before: Tensor | None = None
+    pooled: int = 1
 
     @property
     def left(self) -> Tensor:

@@ -64,7 +64,13 @@ def declare_boxes(
     d = with_copies(
         p, brought, inputs, laid, _declare(pixels, views, whole, staged, layout, beside)
     )
-    return replace(d, problem=p, inputs=inputs) if p.pass_ == "wgrad" else gathered(p, inputs, d)
+    as_it_lies = p.pass_ == "wgrad" or _turned_alone(p, pixels)
+    return replace(d, problem=p, inputs=inputs) if as_it_lies else gathered(p, inputs, d)
+
+
+def _turned_alone(p: Convolution, pixels: Convolution) -> bool:
+    """Whether only the image lies otherwise than in the problem that is computed."""
+    return not p.is_quantized and p.is_relaid and p.result.shape == pixels.result.shape
 
 
 def declare_pixels(p: Convolution, given: Any = None) -> BoxDeclaration:

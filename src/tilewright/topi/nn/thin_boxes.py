@@ -34,7 +34,7 @@ class ThinDeclaration(BoxDeclaration):
 
 def is_thin_forward(p: Any) -> bool:
     """Whether it is a forward pass of 16 bits whose rows are read so."""
-    if not isinstance(p, Conv) or p.pass_ != "forward" or not p.channels_last or p.rank != 2:
+    if not isinstance(p, Conv) or p.pass_ != "forward" or p.result_layout != "NHWC":
         return False
     return p.dtype in ("float16", "bfloat16") and p.accumulate == "float32" and is_thin(p)
 

@@ -34,7 +34,7 @@ _MOST = 24
 def suits(p: Problem) -> bool:
     """Whether it is a convolution that is dense or in groups, or its gradient by the input where
     that has no strides."""
-    if not isinstance(p, Convolution) or p.operator in DEPTHWISE:
+    if not isinstance(p, Convolution) or p.operator in DEPTHWISE or p.is_relaid:
         return False
     return p.pass_ == "forward" or (p.pass_ == "dgrad" and set(p.stride) == {1})
 

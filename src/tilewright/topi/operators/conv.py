@@ -25,6 +25,9 @@ from tilewright.topi.problem import Traits
 if TYPE_CHECKING:
     from tilewright.topi.declared import Declared
 
+#: Channels of images whose copies have another layout in every case: as many as 16 bytes hold.
+_FEW = 8
+
 #: By operator, the layouts of its images; letters are batch, channel, height, width.
 LAYOUTS = {
     "depthwise_conv2d": layouts(2),
@@ -59,7 +62,8 @@ class Conv(Convolution):
         in every layout where they are depthwise, else as (groups * multiplier, channels / groups,
         KH, KW), or with channels last too: as PyTorch has them in memory in either format.
     out_layout : of integers in two dimensions how the result lies, and what the epilogue adds to
-        each of its elements, where that is another layout than ``layout``.
+        each of its elements, where that is another layout than ``layout``; in 16 bits it may be
+        "NHWC" in a forward pass that is dense, of images of 2 to 8 channels in "NCHW".
     epilogue : not in "wgrad".
 
     The other parameters are those of :class:`~tilewright.topi.problem.Problem`.
@@ -91,7 +95,7 @@ class Conv(Convolution):
         put("layout", self.layout or LAYOUTS[self.operator][0])
         blocked = tuple(BLOCKED) if self.is_quantized and self.rank == 2 else ()
         one_of("layout", self.layout, (*LAYOUTS[self.operator], *blocked))
-        self._check_out_layout((*LAYOUTS[self.operator], *blocked) if blocked else ())
+        self._check_out_layout((*LAYOUTS[self.operator], *blocked) if blocked else self._turns())
         self.sizes("batch", "channels", "height", "width", "multiplier", "kernel_h", "kernel_w")
         self.sizes("groups", least=0)
         self._check_groups()
@@ -128,13 +132,21 @@ class Conv(Convolution):
                 "are not: fill them up, or use NHWC"
             )
 
+    def _turns(self) -> tuple[str, ...]:
+        """Of floats the layouts that a result may have: channels last, of images of few channels
+        that have them first."""
+        dense = self.operator == "conv2d" and self.groups in (0, 1) and self.pass_ == "forward"
+        few = 1 < self.channels <= _FEW and self.dtype in ("float16", "bfloat16")
+        return ("NCHW", "NHWC") if dense and few and self.layout == "NCHW" else ()
+
     def _check_out_layout(self, known: tuple[str, ...]) -> None:
         """That the result may lie so; it is said only where it is another layout."""
         if self.out_layout and not known:
             raise ProblemError(
                 f"out_layout {self.out_layout!r}: results of integers in two dimensions may lie "
-                f"in another layout than images, those of {self.operator} in {self.dtype} do not: "
-                "leave it out"
+                "in another layout than images, and channels last those of images of 16 bits and "
+                f"2 to {_FEW} channels in NCHW; those of {self.operator} in {self.dtype} and "
+                f"{self.layout} do not: leave it out"
             )
         if self.out_layout:
             one_of("out_layout", self.out_layout, known)

@@ -31,7 +31,8 @@ def blocks_of(
         n, c, *space, within_block = out.op.axis
     else:
         n, c, *space = image_axes(out, images.layout)
-    sizes: tuple[int, ...] = (*tile.box, tile.channels // (images.block or 1))
+    stored = (tile.box[0], *(n // d.pooled for n in tile.box[1:]))
+    sizes: tuple[int, ...] = (*stored, tile.channels // (images.block or 1))
     axes = [n, *space, c]
     # Tiles are counted for the batch that is expected, which a call may have another than.
     number, channels, extents = images.extents(d.problem.result.shape)

@@ -39,15 +39,17 @@ def in_parts(s: Schedule, d: BoxDeclaration, count: int) -> Tensor:
     return writer
 
 
-def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:
+def add_parts(s: Schedule, output: Tensor, total: Tensor, windows: Tensor | None = None) -> None:
     """Add the parts of a ``total`` in a kernel of their own, that of the ``output``. Where results
     are few and parts many, several threads share the parts of a result: one would wait for
-    memory again and again."""
+    memory again and again. Of ``windows`` in registers a thread adds those of one result after the
+    other."""
     out, sums = s[output], s[total]
     (part,) = sums.op.reduce_axis
     # Not where the batch is symbolic.
     known = all(x.dom and isinstance(x.dom.extent, IntImm) for x in out.op.axis)
-    sharing = sharing_of(extent_of(*out.op.axis), extent_of(part)) if known else 1
+    alone = windows is not None or not known
+    sharing = 1 if alone else sharing_of(extent_of(*out.op.axis), extent_of(part))
     lanes = math.gcd(extent_of(out.op.axis[-1]), _LANES) if sharing == 1 else 1
     at, lane = out.split(out.fuse(*out.op.axis), factor=lanes)
     at, thread = out.split(at, factor=_THREADS if sharing == 1 else _FEW)
@@ -55,7 +57,16 @@ def add_parts(s: Schedule, output: Tensor, total: Tensor) -> None:
     out.bind(thread, te.thread_axis("threadIdx.x"))
     out.vectorize(lane)
     sums.set_scope("local")
-    sums.compute_at(out, thread)
+    if windows is None:
+        sums.compute_at(out, thread)
+    else:
+        pooled = s[windows]
+        pooled.compute_at(out, thread)
+        taps = list(pooled.op.reduce_axis)
+        pooled.reorder(*taps, *pooled.op.axis)
+        pooled.unroll(*taps)
+        pooled.vectorize(pooled.op.axis[-1])
+        sums.compute_at(pooled, taps[-1])
     if sharing > 1:
         part, shared = sums.split(part, factor=sharing)
         sums.bind(shared, te.thread_axis("threadIdx.y"))

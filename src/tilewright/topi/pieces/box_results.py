@@ -22,6 +22,7 @@ _LAST = {2: "NC", 3: "NWC", 4: "NHWC", 5: "NDHWC"}
 def staged(s: Schedule, d: BoxDeclaration) -> Tensor:
     """Results of a block, in shared memory."""
     found = d.phased if d.by_pixels is None else d.by_pixels
+    found = d.before or found
     if found is None:
         found = s.cache_write(d.output, "shared")
     s[found].set_scope("shared")

@@ -16,7 +16,7 @@ from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_blocks import blocks_of, wide_of
 from tilewright.topi.pieces.box_products import over_threads
-from tilewright.topi.pieces.box_tiles import ROWS
+from tilewright.topi.pieces.box_tiles import ROWS, WARP_ROWS
 from tilewright.topi.pieces.cluster_sums import CLUSTERS, lanes_of, rows_of, share_out
 
 
@@ -40,6 +40,8 @@ def store(
     if cluster > 1:
         results, threads = math.prod(tile.box) * tile.channels, tile.groups * tile.lanes
         lanes = math.gcd(lanes_of(results, cluster, threads), lanes)
+    if d.pooled > 1:
+        lanes = math.gcd(lanes, windows_each(tile, d.pooled))
     some = tile.staged
     if together and images.last and wide_of(d) < widths(d.output.dtype).chunk:
         some = wide_of(d)
@@ -58,6 +60,15 @@ def store(
         out.unroll(over_threads(out, out.fuse(*own, c), tile))
     out.vectorize(lane)
     return block, box, None
+
+
+def windows_each(tile: BlockTile, window: int) -> int:
+    """Results that a thread stores at once where they are pooled, of a tile or of a warp's rows and
+    ``staged`` channels; 0 where not all threads store as many."""
+    count, threads = math.prod(tile.box) * tile.channels, tile.groups * tile.lanes
+    if tile.staged:
+        count, threads = WARP_ROWS * tile.staged, WARP
+    return 0 if count % (window**2 * threads) else count // (window**2 * threads)
 
 
 def store_directly(

@@ -9,8 +9,8 @@ from functools import cache
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.parameters import later
 
-#: Threads of a warpgroup, and rows of its matrix.
-LANES, ROWS = 128, 64
+#: Threads of a warpgroup, rows of its matrix, and those that a warp has of them.
+LANES, ROWS, WARP_ROWS = 128, 64, 16
 
 
 @cache

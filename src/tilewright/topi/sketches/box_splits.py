@@ -15,6 +15,7 @@ from tilewright.topi.pieces.box_parts import add_parts, in_parts
 from tilewright.topi.pieces.box_products import by_groups
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.box_turns import is_free
+from tilewright.topi.pieces.box_windows import pooled
 from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.step_sums import axes_of
 from tilewright.topi.pieces.tiling import extent_of
@@ -26,7 +27,7 @@ def schedule_box_splits(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     s = scheduled(d.output, d.sum, *d.copies)
     copy(s, d.copies)
     writer = in_parts(s, d, tile.splits)
-    add_parts(s, d.output, d.sum)
+    add_parts(s, d.output, d.sum, pooled(s, d))
     found = part_sums(s, d, writer)
     parts = s[writer]
     part, *axes = parts.op.axis

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+from tilewright.schedule import Schedule
 from tilewright.topi.gpu import box_gradient_tiles as gradients
 from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import tap_gradient_tiles as taps
 from tilewright.topi.gpu.box_cluster_tiles import cluster_price, cluster_tiles, suits_clusters
 from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
+from tilewright.topi.gpu.pooled_tiles import OPERATORS, Pooled
 from tilewright.topi.gpu.warp_box_tiles import (
     suits_narrow,
     warp_box_tiles,
@@ -28,6 +33,18 @@ from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
 from tilewright.topi.sketches.warp_boxes import schedule_warp_boxes
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.template import Template
+
+
+def _pooled(name: str, schedule: Callable[[Any, Any], Schedule], form: str, **of: bool) -> Template:
+    """The same schedule where its results are pooled."""
+    found = Pooled(**of)
+    return Template(
+        f"gpu.pooled_{name}", BoxProductTile, schedule, (), True, True, found.tiles,
+        ("cuda", "sim"), shared=True, where=found.suits, arch="sm_90a", matrices=True,
+        form=f"pooled {form}",
+        operators=OPERATORS, price=found.price,
+    )  # fmt: skip
+
 
 BOXES = (
     Template("gpu.box_clusters", BoxProductTile, schedule_box_clusters, (), None, True,
@@ -80,4 +97,8 @@ BOXES = (
              gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=(),
              price=gradients.gradient_price()),
+    _pooled("whole_boxes", schedule_whole_boxes, "whole boxes", whole=True),
+    _pooled("box_products", schedule_box_products, "boxes"),
+    _pooled("box_splits", schedule_box_splits, "boxes", split=True),
+    _pooled("window_splits", schedule_box_splits, "pixels", split=True, windows=True),
 )  # fmt: skip

@@ -66,7 +66,7 @@ def matrices(p: Problem) -> Matmul:
 
 def is_product(p: Problem, kinds: tuple[str, ...] = ("float32", "float64")) -> bool:
     """Whether matrices are multiplied, with sums of a type that schedules have."""
-    found = _matmul(p) if p.operator not in DEPTHWISE else None
+    found = None if p.is_relaid or p.operator in DEPTHWISE else _matmul(p)
     return found is not None and str(found.product.dtype) in kinds
 
 

@@ -16,6 +16,7 @@ from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import load, step_of
 from tilewright.topi.pieces.box_results import share, staged
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.box_windows import pool, pooled
 from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
 from tilewright.topi.pieces.thread_order import digits, in_order_of_threads, leaves_directly
@@ -31,17 +32,19 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
     added = parted(d, tile)
     directly = leaves_directly(d, tile)
-    kept = () if directly else (d.phased, d.by_pixels)
+    kept = () if directly else (d.phased, d.by_pixels, d.before)
     s = scheduled(d.output, d.sum, *kept, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
         part = s.rfactor(d.sum, steps(s[d.sum], d)[0])
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
+    windows = pooled(s, d)
     results, out = d.output if directly else staged(s, d), s[d.output]
     if directly:
         in_order_of_threads(s[taps], d, tile)
     block, box, at_sums = finish(s, d, tile, results, one_by_one=True)
+    pool(s, d, windows)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
