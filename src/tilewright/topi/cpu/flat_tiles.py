@@ -190,7 +190,7 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
         # Some channels at a time are written, of pixels a whole image apart.
         tensors = 0 if copies else 1 + sum(step.name == "residual" for step in p.epilogue)
         kept = 4 * (held + tensors * written * p.groups * per)
-        doublings = max(0.0, math.log2(kept / (_SECOND / 2))) if copies else 0.0
+        doublings = max(0.0, math.log2(kept / (_SECOND / 2)))
         worse = min(_FARTHER * doublings, _FARTHEST)
         worse += _FARTHER * max(0.0, math.log2(kept / (2 * _SECOND)))
     else:
