@@ -12,6 +12,7 @@ from tests.support.tiles import HOPPER, TARGETS, check_tile, module_of
 
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d
+from tilewright.topi.pieces.box_tiles import BoxGradientTile
 from tilewright.topi.templates import TEMPLATES
 
 _ROWS_OF_TAPS = [
@@ -80,3 +81,48 @@ def test_guards_that_leave_few_blocks_are_those_of_boxes(values: dict[str, Any])
     p = Conv(operator="conv2d", pass_="wgrad", groups=1, dtype="float16", layout="NHWC", **values)
     tile = TEMPLATES["gpu.box_gradient"].candidates(p, Target.parse(HOPPER))[0]
     assert module_of("gpu.box_gradient", p, tile)
+
+
+_PIXELS: list[tuple[dict[str, Any], BoxGradientTile]] = [
+    # Of 189 pixels the last step has 61; channels and filters are no multiples of a tile's.
+    ({"batch": 3}, BoxGradientTile(64, 64, 3)),
+    ({"batch": 5, "stride": 2}, BoxGradientTile(64, 64, 3, 2, producer=1)),
+    ({"channels": 128, "kernel_h": 1, "kernel_w": 1, "padding": 0, "stride": 2},
+     BoxGradientTile(64, 128, 4, producer=1)),
+    ({"batch": 4, "height": 5, "width": 11, "kernel_w": 2, "padding": (1, 0), "multiplier": 136},
+     BoxGradientTile(128, 64, 3, 3, dy_to=2)),
+    ({"batch": 1, "dtype": "bfloat16", "dilation": 2, "padding": 2}, BoxGradientTile(64, 64, 2)),
+    ({"channels": 128, "batch": 3}, BoxGradientTile(64, 64, 3, 2, producer=1, cluster=1)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("values", "tile"), _PIXELS, ids=str)
+def test_steps_have_pixels_that_follow_one_another_over_rows_and_images(
+    values: dict[str, Any], tile: BoxGradientTile, target: str
+) -> None:
+    shape = {"batch": 2, "channels": 72, "height": 9, "width": 7, "multiplier": 64, "groups": 1}
+    shape |= {"kernel_h": 3, "kernel_w": 3, "padding": 1, "dtype": "float16", "layout": "NHWC"}
+    p = Conv(**(shape | {"operator": "conv2d", "pass_": "wgrad"} | values))
+    kernel = check_tile("gpu.window_gradient", p, tile, target)
+    assert re.search(r"tma_load_\w+_64x64_s128_w", kernel.ir)
+
+
+def test_pixels_follow_one_another_where_those_of_a_box_are_in_images_of_their_own() -> None:
+    p = Conv.parse((64, 64, 7, 7), (64, 64, 3, 3), 1, **SMALL, pass_="wgrad")
+    fits = TEMPLATES["gpu.window_gradient"].fits
+    assert fits(p, Target.parse(HOPPER))
+    assert not fits(p.replace(height=14, width=14), Target.parse(HOPPER))
+    assert not fits(p.replace(kernel_h=1, kernel_w=1, padding=(0, 0)), Target.parse(HOPPER))
+    assert not fits(p.replace(groups=4, multiplier=16), Target.parse(HOPPER))
+
+
+def test_one_box_has_all_rows_of_channels_of_a_tile_where_these_are_whole() -> None:
+    p = Conv.parse((8, 256, 9, 9), (192, 256, 3, 3), 1, **SMALL, pass_="wgrad")
+    tile = BoxGradientTile(128, 192, 3)
+    text = str(module_of("gpu.box_gradient", p, tile))
+    assert {"tma_load_float16_2x8x2x4x64_s128", "tma_load_float16_3x8x2x4x64_s128"} == set(
+        re.findall(r"tma_load_\w+", text)
+    )
+    text = str(module_of("gpu.box_gradient", p.replace(channels=200), tile))
+    assert "tma_load_float16_8x2x4x64_s128" in text

@@ -267,6 +267,24 @@ def test_matrices_whose_rows_begin_within_sectors_are_shared_by_blocks() -> None
     assert (bool(tile.staged), tile.boxes_to) == (True, 2)
 
 
+def test_tiles_have_as_many_channels_as_let_each_sm_have_one() -> None:
+    p = Gemm(m=504, n=4688, k=1216, dtype="float16", transpose_b=True)
+    tile = next(iter(candidates(p, Target.parse("cuda -arch=sm_90a"))))[1]
+    assert (tile.images, tile.channels, tile.boxes) == (128, 144, 1)
+
+
+@pytest.mark.parametrize(("m", "boxes"), [(792, 1), (1952, 3)])
+def test_tiles_share_boxes_of_their_columns_where_rows_begin_within_lines(
+    m: int, boxes: int
+) -> None:
+    n, k = (4832, 2584) if boxes == 1 else (5288, 5264)
+    p = Gemm(m=m, n=n, k=k, dtype="float16", transpose_b=True)
+    tile = next(iter(candidates(p, Target.parse("cuda -arch=sm_90a"))))[1]
+    assert tile.turned
+    assert (tile.boxes_to, tile.boxes) == (2, boxes)
+    assert tile.staged
+
+
 def test_tma_stores_no_results_of_phases() -> None:
     p = Conv.parse((32, 128, 57, 15), (272, 64, 1, 1), 2, stride=2, pass_="dgrad",
                    dtype="float16", layout="NHWC")  # fmt: skip

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
@@ -19,7 +20,7 @@ from tilewright.topi import Conv
 from tilewright.topi.gpu.tap_gradient_tiles import shared_taps
 from tilewright.topi.gpu.warp_box_tiles import suits_narrow
 from tilewright.topi.nn.thin_boxes import is_thin_forward
-from tilewright.topi.pieces.tap_tiles import TapGradientTile
+from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.templates import TEMPLATES, candidates
 
 KINDS = [("float16", "exact"), ("bfloat16", "exact"), ("float32", "tf32"), ("float32", "tf32x3")]
@@ -88,6 +89,39 @@ def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str
     assert len(found) > 4
     for k, tile in enumerate(found[:: len(found) // 2]):
         check_tile("gpu.warp_boxes", p, replace(tile, boxes=2, producer=k % 2), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("image", "stride", "kernel", "channels"), [
+    ((9, 11), 2, 3, 3), ((12, 16), 4, 4, 3), ((7, 10), (2, 3), 5, 5), ((9, 16), 2, 3, 7),
+])  # fmt: skip
+def test_gradients_of_few_channels_are_right_by_warps(
+    image: tuple[int, int], stride: Any, kernel: int, channels: int, target: str
+) -> None:
+    """Neighbours in memory are of several phases."""
+    p = Conv.parse(
+        (3, channels, *image), (24, channels, kernel, kernel), 1, stride=stride,
+        padding=kernel % 2, pass_="dgrad", layout="NHWC", dtype="float16",
+    )  # fmt: skip
+    found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
+    for k, tile in enumerate(found[:: len(found) // 2]):
+        check_tile("gpu.warp_boxes", p, replace(tile, boxes=2, producer=k % 2), target)
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(64, 16), (3, 1)])
+def test_sums_of_all_phases_meet_no_bank_twice(channels: int, groups: int) -> None:
+    """Neighbours, between which those of all phases lie in shared memory."""
+    p = Conv.parse(
+        (1, channels, 16, 32), (64, channels // groups, 3, 3), groups, stride=2, padding=1,
+        pass_="dgrad", layout="NHWC", dtype="float16",
+    )  # fmt: skip
+    own = min(16, channels)
+    tile = WarpBoxTile(1, 4, 16, max(8, channels), max(8, own), 2, 2)
+    kernel = built("gpu.warp_boxes", p, tile, "sim")
+    x, w = (np.ones(shape, "float16") for shape in p.shapes().values())
+    report = kernel.simulate(x, w, np.zeros(p.result_shape, "float16"))
+    assert report.ok
+    assert not [a for a in report.conflicts() if "Sums" in a.statement]
 
 
 @st.composite

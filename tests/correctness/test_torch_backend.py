@@ -135,6 +135,29 @@ def test_each_batch_is_computed_by_kernels():
     assert not any(t.left for t in found)
 
 
+def test_kernels_for_any_batch_are_given_the_number_of_images(monkeypatch):
+    """As those of a GPU are, here on the CPU."""
+
+    def images(self, shapes, target):
+        return shapes[self.names[0]][0] if self.names else 0
+
+    monkeypatch.setattr(region.Batches, "images", images)
+    net, found = Net().eval(), []
+
+    def backend(graph, inputs):
+        return tilewright(graph, inputs, report=found.append)
+
+    again = torch.compile(net, backend=backend, dynamic=True)
+    with torch.no_grad():
+        for batch in (3, 5, 4):
+            x = torch.randn(batch, 3, 12, 12)
+            assert error(again(x), net(x)) < 1e-6
+    made = [e for t in found for r in t.regions for e in r.executors]
+    counts = [{n % batch for step in e.steps for n in step.counts}
+              for batch, e in zip((3, 5, 4), made, strict=True)]  # fmt: skip
+    assert counts[1:] == [{0}, {0}]
+
+
 def test_what_is_not_supported_stays_with_pytorch():
     def f(x):
         y = torch.sin(x) * 2

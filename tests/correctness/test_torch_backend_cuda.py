@@ -9,6 +9,8 @@ from tests.correctness.test_torch_backend import Net, compiled
 from tests.support.torch_checks import error
 
 torch = pytest.importorskip("torch")
+from tilewright.torch.backend import tilewright  # noqa: E402
+
 pytestmark = [pytest.mark.needs_torch, pytest.mark.needs_cuda]
 
 
@@ -62,3 +64,30 @@ def test_gradients_on_a_gpu():
     wanted = torch.autograd.grad(wide(x.double()).square().sum(), [*wide.parameters()])
     found = torch.autograd.grad(compiled(model)(x).square().sum(), [*model.parameters()])
     assert all(error(a.double(), b) < 1e-4 for a, b in zip(found, wanted, strict=True))
+
+
+def test_batches_share_kernels():
+    """Where PyTorch's batch is a symbol, kernels are for any of about as many images."""
+    net = torch.nn.Sequential(
+        torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
+        torch.nn.Conv2d(64, 128, 1), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
+        torch.nn.Linear(128, 10),
+    )  # fmt: skip
+    net = net.eval().cuda().half().to(memory_format=torch.channels_last)
+    exact, found = copy.deepcopy(net).double(), []
+
+    def backend(graph, inputs):
+        return tilewright(graph, inputs, report=found.append)
+
+    again = torch.compile(net, backend=backend, dynamic=True)
+    with torch.no_grad():
+        for batch in (3, 5, 4, 9, 1):
+            x = torch.randn(batch, 64, 8, 8, device="cuda", dtype=torch.half)
+            x = x.contiguous(memory_format=torch.channels_last)
+            assert error(again(x).double(), exact(x.double())) < 1e-2
+    regions = [r for t in found for r in t.regions]
+    assert not any(r.reason for r in regions)
+    made = [e for r in regions for e in r.executors]
+    _, five, four, _, _ = (set(map(id, e.kernels)) for e in made)
+    assert five == four
+    assert all(step.counts for e in made[1:4] for step in e.steps)

@@ -32,6 +32,18 @@ def _shifted_vector() -> _Drawn:
     return s, [B, C], T, "llvm"
 
 
+def _cast_that_wraps_around() -> _Drawn:
+    """A guard on the number that an integer is in a type that has not all of its numbers."""
+    A, B = te.placeholder((5,), "float32", name="A"), te.placeholder((9,), "uint32", name="B")
+
+    def read(i: Any) -> Any:
+        x = B[i].astype("int32")
+        return te.if_then_else(te.all(x >= 0, x < 5), A[B[i]], 1.0)
+
+    T = te.compute((9,), read, name="T")
+    return te.create_schedule(T.op), [A, B], T, "llvm"
+
+
 def _product_of_quotient_and_remainder() -> _Drawn:
     """Loops that end at the least of several bounds, of which one bounds what is divided."""
     A = te.placeholder((20,), "int32", name="A")
@@ -69,7 +81,12 @@ def _filled_by_threads() -> _Drawn:
 
 @pytest.mark.parametrize(
     "drawn",
-    [_shifted_vector, _product_of_quotient_and_remainder, _filled_by_threads],
+    [
+        _shifted_vector,
+        _cast_that_wraps_around,
+        _product_of_quotient_and_remainder,
+        _filled_by_threads,
+    ],
 )
 def test_a_right_program_is_proved(drawn: Callable[[], _Drawn]) -> None:
     s, inputs, output, target = drawn()

@@ -41,6 +41,11 @@ FOUND: dict[str, dict[str, tuple[int, ...]]] = {
         "llvm-windows": (37301629,)
     },
     "threads of a CPU had one memory of scope shared": {"llvm-windows": (38000403,)},
+    "minima of minima were too many alternatives for a proof": {
+        "llvm-windows": (37002786, 37004078, 37302172)
+    },
+    "a proof asked who wrote what a mask leaves out": {"llvm-windows": (38000657,)},
+    "a cast that wraps around was unknown to a proof": {"sim-windows": (36201062,)},
     "no thread stored an empty sum": {"sim-windows": (36202710,)},
     "sim asked who wrote what a select does not choose": {"sim-windows": (36102310,)},
     "products were other numbers in a read than in a write": {"sim": (9000049, 6004056)},

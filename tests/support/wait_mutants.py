@@ -1,11 +1,12 @@
-"""Mutants of the waits in a GPU's kernels: is one proved that sim finds wrong?
+"""Mutants of the waits and barriers in a GPU's kernels: is one proved that sim finds wrong?
 
     python -m tests.support.wait_mutants [--only NAME] [--tiles N]
 
 Of each template, programs of some tiles for small problems are lowered for a Hopper GPU. A mutant
 lacks a wait, lets one more group stay under way, has a wait behind the statement that follows, or
-lacks the end of a group. Most are refused by the proof. Those that are proved run on sim, where
-copies arrive as late as they may, and have to compute the same: a wait that nothing needs.
+lacks the end of a group, a fence or a barrier. Most are refused by the proof. Those that are proved
+run on sim, where copies arrive as late as they may, and have to compute the same: they lack what
+nothing needs.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tests.support.sketch_mutants import PROBLEMS, Checked, run
 
 from tilewright.ir import Func, Module
 from tilewright.ir.errors import TilewrightError
-from tilewright.ir.stmt import Instr, Queue, Seq, Stmt
+from tilewright.ir.stmt import Instr, Queue, Seq, Stmt, Sync
 from tilewright.ir.visit import Rewriter, Steps, statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.sim import SimulationError
@@ -138,8 +139,11 @@ class _Change(Rewriter):
                 if self.hit(f"one group of the wait of {queue} for all but {pending}"):
                     return replace(s, pending=pending + 1)
                 return s
-            case Queue(queue, "commit"):
-                return Seq(()) if self.hit(f"commit of {queue}") else s
+            case Queue(queue, action):
+                return Seq(()) if self.hit(f"{action} of {queue}") else s
+            case Sync(scope, frees):
+                what = f" that frees {', '.join(b.name for b in frees)}" if frees else ""
+                return Seq(()) if self.hit(f"barrier ({scope}){what}") else s
             case Seq(stmts):
                 for k, (x, y) in enumerate(pairwise(stmts)):
                     if isinstance(x, Queue) and x.action == "wait" and self.hit(

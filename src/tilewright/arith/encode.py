@@ -3,11 +3,13 @@
 Floor divisions by constants, minima, maxima, choices and multiples by one of few numbers become
 columns that constraints define; what is not affine (a value read from memory, another product of
 variables) becomes an unknown column and marks the system inexact: proofs stay sound, refutations
-may be spurious. So does arithmetic on data that may leave the range of its type, for it wraps
-around there.
+may be spurious. Arithmetic on data that may leave the range of its type wraps around there: it is
+a column that differs by a multiple of the numbers of the type, or an unknown one.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from tilewright.arith.quotients import Quotients
 from tilewright.arith.system import Constraint, Form, System, constant, minus, number, plus, times
@@ -21,6 +23,11 @@ _MAX_ALTERNATIVES = 48
 
 #: A factor that is one of fewer values is distinguished by them.
 _MAX_MULTIPLES = 4
+
+#: Of these, what is the value in numbers less a multiple of those that its type has; of how many
+#: multiples one is looked for, beyond which the value is unknown.
+_TURNING = (E.Add, E.Sub, E.Mul, E.Ramp, E.Cast)
+_MAX_TURNS = 4
 
 #: Expressions that become columns of their own.
 _DEFINED = (E.Mul, E.Min, E.Max, E.TruncDiv, E.TruncMod, E.FloorDiv, E.FloorMod, E.Select)
@@ -57,6 +64,8 @@ class Instance(Quotients):
         #: Expressions of which only bounds are known here; of all else all is, unless ``vague``.
         self.bounded: set[Expr] = set()
         self.vague = False
+        #: Values that variables are known to have, if they can.
+        self.fixed: Mapping[Var, int] = {}
         self.lane: Form = {}
         if lanes > 1:
             base = twin.lane if twin is not None else {}
@@ -65,6 +74,8 @@ class Instance(Quotients):
     def bind(self, var: Var, low: int, high: int) -> Form:
         """Let ``var`` be any of ``low .. high``; near its value in the twin where it has one."""
         base = self.twin.values.get(var, {}) if self.twin is not None else {}
+        if var in self.fixed:
+            low, high = max(low, self.fixed[var]), min(high, self.fixed[var])
         made = self.near(base, var.name, low, high)
         self.values[var] = made
         return made
@@ -86,7 +97,7 @@ class Instance(Quotients):
             else:
                 found = self._form(e)
                 if not e.exact and isinstance(e, _WRAPPING) and not self._holds(e, found):
-                    found = self.unknown(e)
+                    found = self._wrapped(e, found)
             self.forms[e] = found
         return found
 
@@ -98,6 +109,18 @@ class Instance(Quotients):
         return (low <= least or self._never(minus(constant(low - 1), form))) and (
             greatest <= high or self._never(minus(form, constant(high + 1)))
         )
+
+    def _wrapped(self, e: Expr, form: Form) -> Form:
+        """The value that arithmetic on data has in its type, where it may wrap around."""
+        low, high = int_range(e.dtype.element)
+        size = high - low + 1
+        first, last = ((bound - low) // size for bound in self.system.bounds(form))
+        if not isinstance(e, _TURNING) or last - first >= _MAX_TURNS:
+            return self.unknown(e)
+        made = self.system.column("wrapped", low, high)
+        turns = self.system.column("turns", first, last)
+        self.system.require(minus(form, plus(made, turns, size)), equal=True)
+        return made
 
     def _signed(self, form: Form) -> tuple[int, int]:
         """Bounds of a factor, by proof where those of its terms do not tell its sign: of

@@ -229,8 +229,10 @@ class System:
         found = sample(self._listed(), self.low, self.high)
         if found is None or not self.choices:
             return found
-        first, *rest = self.choices
-        for alternative in first:
+        # What was required last is the question, or bears on it: ways end sooner than by what came
+        # before.
+        *rest, last = self.choices
+        for alternative in last:
             branch = self.copy()
             branch.choices = rest
             for form, equal in alternative:

@@ -22,6 +22,7 @@ from tilewright.graph.errors import ModelError, NeedsData
 from tilewright.graph.graph import Graph
 from tilewright.graph.signature import Parameter, Source
 from tilewright.graph.value import Constant, Input, Node, Value
+from tilewright.graph.views import problem_of, views
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.runtime.narrow_floats import storage_type
@@ -93,11 +94,12 @@ def batch_of(inputs: Sequence[Parameter]) -> tuple[str, ...]:
 
 
 def works_of(
-    graph: Graph, nodes: Sequence[Node], problems: Sequence[Problem], images: int = 0,
-    named: Collection[str] = (),
-) -> list[Work]:  # fmt: skip
-    """The work of each node, whose problem is given, for any batch where there are ``images``,
-    which the inputs that are ``named`` have first."""
+    graph: Graph, nodes: Sequence[Node], images: int = 0, named: Collection[str] = ()
+) -> list[Work]:
+    """The work of each node on values that lie as the graph has them, for any batch where there are
+    ``images``, which the inputs that are ``named`` have first."""
+    lies = views(graph)
+    problems = [problem_of(n, lies) for n in nodes]
     if images < 2:  # of one image dimensions are left out that others have
         return [Work(p) for p in problems]
     known: set[Value] = {x for x in graph.inputs if x.name in named}

@@ -21,7 +21,7 @@ from tilewright.graph.memory import Lifetime, Plan, plan
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.state import HostState, State
 from tilewright.graph.value import Constant, Node, Value
-from tilewright.graph.views import VIEWS, View, problem_of, views
+from tilewright.graph.views import VIEWS, View, views
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TargetError
 from tilewright.runtime.array import view
@@ -85,9 +85,9 @@ class Executor:
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = _steps(graph)
-        lies = views(graph)
-        problems = [problem_of(n, lies) for n in nodes]
-        built = build_all(works_of(graph, nodes, problems, images, named), target, progress)
+        lies, works = views(graph), works_of(graph, nodes, images, named)
+        problems = [work.problem for work in works]
+        built = build_all(works, target, progress)
         self.kernels = tuple(found.kernel for found in built.values())
         # Beside one another is for what is recorded: the streams of callers are their own.
         beside = target.kind == "cuda" and capture and launcher is None

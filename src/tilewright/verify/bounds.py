@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from tilewright.arith.encode import Instance
 from tilewright.arith.system import Form, System
@@ -14,6 +14,10 @@ from tilewright.lower.analysis.accesses import Access, Guard, Kernel, Node
 from tilewright.lower.analysis.beyond import beyond
 from tilewright.lower.analysis.domain import begin, enter, value, values
 from tilewright.verify.finding import Finding, by_name, place, stages_of, statement
+
+#: Of what is not decided at once, cases that are looked at, and iterations of a loop that makes
+#: some.
+_CASES, _LONG = 16, 16
 
 
 def out_of_bounds(kernel: Kernel) -> Iterator[Finding]:
@@ -32,13 +36,42 @@ def out_of_bounds(kernel: Kernel) -> Iterator[Finding]:
             instance = _moment(kernel, access)
             moments[key] = instance
         found = beyond(instance, access)
+        if found is not None and found[1] is None and not _leaves(kernel, access, instance):
+            continue
         if found is not None:
             indices = [instance.form(i) for i in access.indices]
             yield _finding(kernel, access, *found, instance, indices)
 
 
-def _moment(kernel: Kernel, access: Access) -> Instance:
+def _leaves(kernel: Kernel, access: Access, instance: Instance) -> bool:
+    """Whether an access, of which that is undecided, may leave its buffer in one of the cases that
+    the values of the loops around it make, the outermost first. A case that is undecided is divided
+    by the next loop."""
+    loops = (node.stmt.var for node in access.node.ancestors if isinstance(node.stmt, For))
+    bounds = [(var, *instance.system.bounds(instance.values[var])) for var in loops]
+    ranges = [(var, range(low, high + 1)) for var, low, high in bounds if 0 < high - low < _LONG]
+    looked, waiting = 0, [dict[Var, int]()]
+    while waiting:
+        case = waiting.pop()
+        if len(case) == len(ranges):
+            return True
+        var, numbers = ranges[len(case)]
+        looked += len(numbers)
+        if looked > _CASES:
+            return True
+        for number in numbers:
+            one = {**case, var: number}
+            found = beyond(_moment(kernel, access, one), access)
+            if found is not None and found[1] is not None:
+                return True
+            if found is not None:
+                waiting.append(one)
+    return False
+
+
+def _moment(kernel: Kernel, access: Access, fixed: Mapping[Var, int] | None = None) -> Instance:
     instance = Instance(System(), access.lanes)
+    instance.fixed = fixed or {}
     begin(kernel, instance, kernel.launch)
     enter(kernel, instance, access.node, access.guards)
     if access.predicate is not None:

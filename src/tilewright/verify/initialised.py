@@ -50,9 +50,10 @@ def _finding(
         return None
     later = [w for w in writes if order[w.node] >= order[read.node]]
     system = System()
-    instance = Instance(system, read.lanes)
+    lanes = max((subject.dtype.lanes for subject, _ in read.used), default=1)
+    instance = Instance(system, max(read.lanes, lanes))
     begin(kernel, instance, kernel.launch)
-    enter(kernel, instance, read.node, read.guards)
+    enter(kernel, instance, read.node, (*read.guards, *read.used))
     if read.predicate is not None:
         instance.require(read.predicate)
     repeated = {

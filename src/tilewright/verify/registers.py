@@ -23,7 +23,7 @@ from tilewright.arith.system import Form, System, Undecided, constant, minus, pl
 from tilewright.ir.buffer import WARP, Buffer
 from tilewright.ir.expr import Call, Expr, IntImm, Load, Var
 from tilewright.ir.func import LaunchAxis
-from tilewright.ir.stmt import Allocate, Begins, For, Instr, Store
+from tilewright.ir.stmt import Allocate, Begins, For, Instr
 from tilewright.ir.visit import exprs
 from tilewright.lower.analysis.accesses import Access, Kernel, Node
 from tilewright.lower.analysis.domain import begin, enter
@@ -202,11 +202,10 @@ class _Registers:
 
         Of a write with a ``level``, those of later iterations of that loop.
         """
-        kernel, system, stmt = self.kernel, System(), access.node.stmt
-        masks = [access.predicate]
-        if isinstance(stmt, Store) and not access.write:
-            masks.append(stmt.predicate)  # what is not stored may be undefined
-        conditions: list[tuple[Expr, bool]] = [(mask, True) for mask in masks if mask is not None]
+        kernel, system = self.kernel, System()
+        conditions: list[tuple[Expr, bool]] = []
+        if access.predicate is not None:
+            conditions.append((access.predicate, True))
         for subject, holds in access.used:
             assert isinstance(holds, bool)
             conditions.append((subject, holds))

@@ -217,8 +217,10 @@ class _Collector:
                 if orelse is not None:
                     yield self.visit(Node(orelse, node, 1))
             case Store(buffer, indices, value, predicate):
-                self.reads((*indices, value), node)
-                if predicate is not None:
+                if predicate is None:
+                    self.reads((*indices, value), node)
+                else:
+                    self.reads((*indices, value), node, used=((predicate, True),))
                     self.reads((predicate,), node)
                 self.add(Access(buffer, indices, predicate, True, node))
             case Allocate(buffer, body):

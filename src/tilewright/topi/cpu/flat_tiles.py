@@ -18,7 +18,7 @@ from tilewright.topi.template import DEPTHWISE
 _SHAPES = (
     (14, 2), (13, 2), (9, 3), (8, 2), (8, 3), (6, 4), (5, 4), (7, 3), (7, 2), (4, 4), (4, 6),
     (12, 2), (10, 2), (6, 2), (4, 3), (4, 2), (14, 1), (8, 1), (4, 1), (2, 4), (2, 2), (1, 4),
-    (1, 1),
+    (1, 1), (5, 5), (3, 7),
 )  # fmt: skip
 #: Cycles that an element costs: copied as it lies, copied by strides, turned, and packed.
 _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
@@ -167,22 +167,12 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
         taps = math.prod(p.kernel) / math.prod(w.phases)
     bands, each = -(-w.result[0] // t.band), math.prod(extents[1:])
     tasks = p.batch * bands * p.groups * t.parts
-    pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
     across = -(-per // t.channels) / t.parts
     whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
-    step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
-    if whole and pixels % single:  # a tile of fewer
-        count, rest = count - 1, _step(t, pixels % single)
-    row = w.result[-1]
-    if whole and copies and t.rows % row and row % t.rows:
-        step *= _BROKEN
-    if whole and not copies and t.rows > _WAYS * _apart(p):
-        step *= _CROWDED
-    if t.across and own * taps * t.channels * 4 > _FIRST:  # all of it for each tile
-        step = max(step, _FROM_SECOND * t.vectors * t.lanes / 16)
-        step += _SEEN * t.vectors * whole
-    products = own * taps * (count * step + rest)
-    sums = across * (products + 3 * -(-pixels // single) * t.rows * t.vectors)
+    sums = across * _sums(w, t, own * taps)
+    if whole and (left := -(-per // t.lanes) % t.vectors):  # the last has fewer vectors
+        some = _sums(w, replace(t, vectors=left), own * taps)
+        sums = ((per // t.channels) * _sums(w, t, own * taps) + some) / t.parts
     turned = bool(t.across) != p.channels_last
     apart = set(w.stride) != {1} and not t.across
     if t.across:
@@ -197,11 +187,11 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     packed = p.groups * per * own * taps * _PACKED * w.packs(bool(t.across))
     packed *= "filter" not in p.constants
     if whole:
-        # Some channels at a time are written, of pixels a whole image apart, or read as they lie.
+        # Some channels at a time are written, of pixels a whole image apart.
         tensors = 0 if copies else 1 + sum(step.name == "residual" for step in p.epilogue)
         kept = 4 * (held + tensors * written * p.groups * per)
-        doublings = math.log2(kept / (_SECOND / 2 if copies else _FIRST))
-        worse = min(max(0.0, _FARTHER * doublings), _FARTHEST)
+        doublings = max(0.0, math.log2(kept / (_SECOND / 2))) if copies else 0.0
+        worse = min(_FARTHER * doublings, _FARTHEST)
         worse += _FARTHER * max(0.0, math.log2(kept / (2 * _SECOND)))
     else:
         worse = 0.1 * (4 * held > _KEPT)
@@ -210,12 +200,30 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     return float(rounds * cost + packed / threads)
 
 
+def _sums(w: FlatWindows, t: FlatTile, depth: float) -> float:
+    """Of a task and a tile's channels, the time of all sums of ``depth`` products each."""
+    whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
+    pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
+    step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
+    if whole and pixels % single:  # a tile of fewer
+        count, rest = count - 1, _step(t, pixels % single)
+    row = w.result[-1]
+    if whole and copies and t.rows % row and row % t.rows:
+        step *= _BROKEN
+    if whole and not copies and t.rows > _WAYS * _apart(w.problem):
+        step *= _CROWDED
+    if t.across and depth * t.channels * 4 > _FIRST:  # all of it for each tile
+        step = max(step, _FROM_SECOND * t.vectors * t.lanes / 16)
+        step += _SEEN * t.vectors * whole
+    return depth * (count * step + rest) + 3 * -(-pixels // single) * t.rows * t.vectors
+
+
 def _apart(p: Convolution) -> int:
     """How many places of a cache neighbouring pixels of an image as it lies are in."""
     return _PLACES // math.gcd(_PLACES, 4 * p.channels * p.stride[-1])
 
 
 def _step(t: FlatTile, rows: int) -> float:
-    """The time of a tile of as many single numbers in that of a vector of products: an addition
-    takes four cycles, and a tile of few sums waits for it."""
-    return max(rows * t.vectors, 0.6 * (rows + t.vectors), 4) + 0.5
+    """The time of a tile of as many single numbers in that of a vector of products: a load takes
+    as long, an addition four cycles, and a tile of few sums waits for it."""
+    return max(rows * t.vectors, rows + t.vectors, 4) + 0.5

@@ -7,27 +7,30 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import product
 
-from tilewright.ir.dtype import dtype
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.target.target import Target
-from tilewright.topi.gpu.box_cluster_tiles import SIZES, SLOTS, exchange
 from tilewright.topi.gpu.box_lines import crossing
-from tilewright.topi.gpu.box_products import best_of
+from tilewright.topi.gpu.box_products import best_of, has_windows
 from tilewright.topi.gpu.box_shapes import GROUPS
 from tilewright.topi.gpu.box_sizes import STAGES, convolution_of, suited
-from tilewright.topi.gpu.box_times import SUMS_OF_PIXELS, resident_blocks, time_of
+from tilewright.topi.gpu.box_times import (
+    SUMS_OF_PIXELS,
+    crossed_steps,
+    resident_blocks,
+    time_of,
+)
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS, clusters
 from tilewright.topi.gpu.produced_boxes import most_stages
+from tilewright.topi.gpu.produced_gradients import produced_gradients
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.box_filter_sums import LINE, PIXELS, of_row, pixels
 from tilewright.topi.operators.convolution import Convolution
-from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxGradientTile
-from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes
+from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.problem import Problem
 
 #: Where pixels are summed in parts, in microseconds: the launch that adds them, a part, and of what
@@ -41,8 +44,6 @@ _STRIDED, _STRIDED_PART = 0.0036, 0.0052
 _SQUARE = 128
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
-#: Steps that a block has memory for, at most.
-_STAGES = 6
 
 
 def suits_gradient(problem: Problem) -> bool:
@@ -56,6 +57,15 @@ def suits_whole_gradient(problem: Problem) -> bool:
     return suits_gradient(problem) and bool(gradients(problem, whole=True))
 
 
+def suits_window_gradient(problem: Problem) -> bool:
+    """Whether a step has pixels that follow one another, which TMA copies windows of, where those
+    of a box would be in images of their own."""
+    p, conv = suited(problem), convolution_of(problem)
+    if p is None or p.pass_ != "wgrad" or p.groups > 1 or conv is None or p != by_pixels(conv):
+        return False
+    return pixels(p)[0] == PIXELS and math.prod(p.kernel) > 1 and has_windows(problem)
+
+
 def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
     """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
     return best_of(gradients(problem))
@@ -66,13 +76,22 @@ def whole_gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTi
     return best_of(gradients(problem, whole=True))
 
 
-def gradient_price(*, whole: bool = False) -> Callable[[Problem, BoxGradientTile, Target], float]:
+def window_gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
+    """The same, of pixels that follow one another."""
+    return best_of(gradients(problem, windows=True))
+
+
+def gradient_price(
+    *, whole: bool = False, windows: bool = False
+) -> Callable[[Problem, BoxGradientTile, Target], float]:
     """What tiles of a problem are predicted to take, in microseconds."""
-    return lambda problem, tile, target: gradients(problem, whole=whole)[tile]
+    return lambda problem, tile, target: gradients(problem, whole=whole, windows=windows)[tile]
 
 
 @functools.lru_cache(maxsize=64)
-def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile, float]:
+def gradients(
+    problem: Problem, *, whole: bool = False, windows: bool = False
+) -> dict[BoxGradientTile, float]:  # fmt: skip
     """Tiles, and what they are predicted to take."""
     p = suited(problem)
     assert p is not None
@@ -84,12 +103,28 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
     own = p.channels // p.groups
     extents, box = (p.batch, *p.out_image), pixels(p, LINE if whole else 1)
     steps = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
+    if windows:
+        steps = -(-math.prod(extents) // PIXELS)
     taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
     rows = ((p.out_channels, ROW), (p.channels, of_row(p) if whole else ROW))
     crossed = sum(crossing(2 * n, 2 * min(n, row)) for n, row in rows) - 1
     short = taps > 1 and max(p.stride) > 1 and p.channels % ROW
     strided = (_STRIDED if own >= ROW else _STRIDED_PART) / MACHINE.sms
-    strided *= short and not whole
+    strided *= short and not (whole or windows)
+
+    def bounded(tile: BoxGradientTile, tiles: int, cost: float) -> float:
+        rows = tiles * tile.splits * -(-steps // tile.splits) * PIXELS
+        return max(cost, rows * -(-tile.channels // ROW) / tile.x_to * strided)
+
+    if p.groups == 1 and not (whole or even):
+        apart = 0.0 if windows or max(p.image) == 1 else math.log(box[0], PIXELS)
+        made = produced_gradients(problem, p, taps, steps, apart, crossed_steps(crossed), windows)
+        return {
+            tile: bounded(
+                tile, taps * -(-p.out_channels // tile.filters) * -(-own // tile.channels), cost
+            )
+            for tile, cost in made
+        }
     alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
         if p.groups > 1 and p.multiplier % filters:
@@ -119,43 +154,15 @@ def gradients(problem: Problem, *, whole: bool = False) -> dict[BoxGradientTile,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
                         crossing=crossed, rates=SUMS_OF_PIXELS,
                     )  # fmt: skip
-                    cost *= _PRODUCED if producer else 1
-                    seen_rows = tiles * splits * own_steps * PIXELS * -(-channels // ROW) / x_to
-                    cost = max(cost, seen_rows * strided)
-                    if splits > 1:
-                        cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
                     tile = BoxGradientTile(
                         filters, channels, stages, splits, dy_to, x_to, high if whole else 0,
                         producer,
                     )  # fmt: skip
+                    cost = bounded(tile, tiles, cost * (_PRODUCED if producer else 1))
+                    if splits > 1:
+                        cost += _SUM + _SUM_PART * splits + _SUM_MOVED * moved / MEMORY
                     found[tile] = cost
-        if p.groups == 1 and not (whole or even):
-            own_size, of_step = (filters, channels), of_dy + of_x
-            found.update(_in_clusters(problem, own_size, steps, tiles, of_step, crossed))
     return found
-
-
-def _in_clusters(
-    problem: Problem, size: tuple[int, int], steps: int, tiles: int, of_step: int, crossed: float
-) -> Iterator[tuple[BoxGradientTile, float]]:
-    """Tiles of filters by channels of which the blocks of a cluster add parts, with a producer, and
-    what they take; none where these are too many."""
-    kept, threads = BARRIERS + parts_bytes(*size), size[0] // ROWS * LANES
-    stages = min(_STAGES, (MACHINE.block_shared - kept) // of_step)
-    short = dtype(problem.result_dtype).bytes == 2
-    resident = resident_blocks(problem, *size, stages * of_step + kept)
-    if stages < 3 or not (short and resident) or most_stages(*size, of_step) is None:
-        return
-    for splits in SIZES:
-        if splits * tiles > SLOTS[splits] * resident or splits > steps:
-            return
-        if lanes_of(math.prod(size), splits, threads):
-            own = -(-steps // splits)
-            cost = exchange(math.prod(size), splits) + _PRODUCED * time_of(
-                problem, *size, 2 * PIXELS, own, tiles * splits, stages, resident, 2 / splits,
-                own * of_step, crossing=crossed, rates=SUMS_OF_PIXELS,
-            )  # fmt: skip
-            yield BoxGradientTile(*size, stages, splits, producer=1, cluster=1), cost
 
 
 def _of_taps(p: Convolution) -> list[tuple[int, int, int, int]]:

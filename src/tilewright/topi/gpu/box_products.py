@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import chain, product
 from operator import itemgetter
 from typing import TypeVar
@@ -91,7 +92,7 @@ def window_split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]
 def suits_window_splits(problem: Problem) -> bool:
     """Whether such tiles, in parts, are predicted to be faster."""
     p = suited(problem)
-    if p is None or not has_windows(problem):
+    if p is None or p.pass_ == "wgrad" or not has_windows(problem):
         return False
     return is_sooner(product_times(problem, split=True, windows=True), problem)
 
@@ -121,7 +122,7 @@ def window_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
 
 def suits_windows(problem: Problem) -> bool:
     """Whether tiles of results that follow one another are predicted to be faster than boxes."""
-    if not has_windows(problem):
+    if not has_windows(problem) or problem.pass_ == "wgrad":
         return False
     return is_sooner(product_times(problem, split=False, windows=True), problem)
 
@@ -129,11 +130,14 @@ def suits_windows(problem: Problem) -> bool:
 def has_windows(problem: Problem) -> bool:
     """Whether TMA can copy windows of a problem."""
     p = suited(problem)
-    if p is None or isinstance(problem, Gemm) or p.pass_ == "wgrad" or p.rank == 1 or p.block:
+    if p is None or isinstance(problem, Gemm) or p.rank == 1 or p.block:
         return False
     w = Convolved(p)
     taps = [(k - 1) * d for k, d in zip(w.kernel, w.dilation, strict=True)]
     window = Window(tuple(w.result), tuple(w.stride), tuple(-x for x in w.before))
+    if p.pass_ == "wgrad":  # whose results are taps
+        taps = [(k - 1) * d for k, d in zip(w.result, w.stride, strict=True)]
+        window = replace(window, grid=tuple(w.kernel), steps=tuple(w.dilation))
     if is_phased(p):
         cut = all_phases(p)
         taps, grid = [c.taps - 1 for c in cut], Sizes.of(p, p.dtype).extents[1:]
@@ -193,13 +197,13 @@ def _produced(g: Given, shapes: list[Shape]) -> Iterator[tuple[BoxProductTile, f
     if g.several or g.slices > 1 or g.beside > 1 or not g.last:
         return
     problem, p, of = g.problem, g.p, g.of
+    after, behind = functools.partial(_after, problem), behind_one_another if g.alike else in_turn
     made = produced(
-        problem, p, of, g.own, list(chain(*g.boxes.values())), g.every,
-        functools.partial(_after, problem), behind_one_another if g.alike else in_turn,
+        problem, p, of, g.own, list(chain(*g.boxes.values())), g.every, after, behind,
         functools.partial(_brought, problem), g.direct,
     )  # fmt: skip
     turned = (shape[:4] for shape in shapes if shape.turned)
-    more = produced_turned(problem, p, of, g.own, turned, functools.partial(_after, problem))
+    more = produced_turned(problem, p, of, g.own, turned, after, behind)
     alone = _LATE if problem.constants else 0.0
     for tile, cost in made if g.direct else chain(made, more):
         yield tile, g.before + cost + alone * (tile.boxes_to * tile.filters_to > 1)

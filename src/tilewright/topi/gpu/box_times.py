@@ -93,7 +93,7 @@ def time_of(
     times += rates.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
     stores = rows * columns * size / rates.stored
-    multiplied = rows * columns * step / rate * (1 + _CROSSED * (crossing - 1))
+    multiplied = rows * columns * step / rate * crossed_steps(crossing)
     if brought_rows:
         multiplied = max(multiplied, brought_rows / (SHORT_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
@@ -109,6 +109,11 @@ def time_of(
         begin += _NUMBERS * ("channel" in p.epilogue_shapes and not few)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
+
+
+def crossed_steps(crossing: float) -> float:
+    """How many times as long steps take whose rows lie in as many lines of memory."""
+    return 1 + _CROSSED * (crossing - 1)
 
 
 def rates_of(p: Problem) -> Rates:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.ir.dtype import dtype
-from tilewright.target.devices import REGISTERS, WARP
+from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_phases import is_phased
@@ -29,11 +28,15 @@ if TYPE_CHECKING:
 
 #: Channels of a part of the results, the most first; steps for which a block has memory.
 _PARTS, _STAGES = (128, 64, 32), (6, 5, 4, 3)
-#: Channels of a tile, also where they divide no result.
-_CHANNELS = (192,)
-#: Registers of a thread beside its sums; bytes of shared memory for barriers, and until swizzled
-#: memory begins.
-_OTHERS, _BARRIERS = 44, 1024
+#: The same of channels that no row of memory divides, where less memory gives further steps and a
+#: block has one tile: warps store short rows.
+_FINER = 16
+#: Channels of a tile, also where they divide no result; those of which others are a multiple, the
+#: fewest and the most of these, and results of such a tile.
+_CHANNELS, _FILLING, _LEAST, _MOST, _TALLEST = (192,), 8, 96, 176, 128
+#: Registers of a thread beside its sums; schedulers, each of which has its warps and their
+#: registers; bytes of shared memory for barriers, and until swizzled memory begins.
+_OTHERS, _BARRIERS = 30, 1024
 
 #: Boxes of what is added to results that a block has memory for; how many times as long as
 #: predicted a tile takes that has them, less where TMA stores its results, too; and how many times
@@ -44,9 +47,10 @@ _AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
 #: warp begins the next one before it has stored what it has.
 _TILE, _RESULT = 0.5, 1.05e-4
 
-#: Results of a part where channels are rows of instructions, and as many more as a tile has for
-#: which registers have to be enough.
-_PIXELS, _APART = (64, 40, 32, 24, 16, 8), 24
+#: Steps of a tile, at least, of which an SM has several whose channels are rows of instructions.
+_DEEP = 16
+#: Results of a part where channels are rows of instructions.
+_PIXELS = (64, 40, 32, 24, 16, 8)
 
 After: TypeAlias = Callable[[int, int, bool], float]
 Bytes: TypeAlias = Callable[[int, int], int]
@@ -93,8 +97,9 @@ _WIDE = Rates(
 _LINE, _SECTOR = 128, 32
 #: How many times as long as memory products take where they bind.
 _BINDS = 1.3
-#: How many times as long more than ``_FEW`` warpgroups take.
-_TALL, _FEW = 1.06, 3
+#: How many times as long more than ``_FEW`` warpgroups take, and blocks that share boxes of which
+#: memory has few.
+_TALL, _FEW, _SHALLOW = 1.06, 3, 1.1
 #: Results of a tile that takes that much longer.
 _SIZE = 128 * 256
 
@@ -123,12 +128,20 @@ def produced(
     shared = p.groups == 1 and not binds and of.phases == 1
     busy = of.taps > 1 or products > _BUSY * problem.bytes / MEMORY
     more = [n for n in _CHANNELS if n < wide and n not in channels and p.groups == 1]
-    for box, own in product(boxes, [*channels, *more]):
+    # A filter that lies across the sum comes in whole rows of memory.
+    fits = p.groups == of.phases == 1 and p.pass_ == "forward" and of.stored == 2 and not of.block
+
+    def channels_for(box: tuple[int, ...]) -> list[int]:
+        filling = fits and math.prod(box) <= _TALLEST
+        return [*channels, *more, *(_filling(of.boxes(box), wide, channels) if filling else [])]
+
+    every = [(x, own) for x in boxes for own in channels_for(x)]
+    for box, own in every:
         rows, number, parts = math.prod(box), of.boxes(box), -(-wide // own)
         tiles = number * parts * of.phases
         # Of others threads have no neighbours in memory, nor whole vectors of bytes.
         apart = of.stored != dtype("float16").bytes and own & (own - 1)
-        if 2 * tiles < MACHINE.sms or apart or not _has_registers(rows, own):
+        if 2 * tiles < MACHINE.sms or apart or not has_registers(rows, own):
             continue
         alone = of.phases > 1 or behind(number, tiles, MACHINE.sms) == 1
         there = 0 if own in direct or busy else added(rows, own) * (1 if alone else _AHEAD)
@@ -169,23 +182,52 @@ def whole_turns(each: int, boxes: int) -> int:
 
 def produced_turned(
     problem: Problem, p: Convolution, of: Sizes, steps: float,
-    shapes: Iterable[tuple[int, int, tuple[int, ...], bool]], after: After,
+    shapes: Iterable[tuple[int, int, tuple[int, ...], bool]], after: After, behind: Behind,
 ) -> Iterator[tuple[BoxProductTile, float]]:  # fmt: skip
     """The same of ``shapes``, results, channels and the box, whose channels are rows of
-    instructions; where each SM has one: of several, stores took longer than what they overlap."""
+    instructions; where each SM has one: stores of several took longer than what they overlap. Not
+    so where rows of memory begin within lines, blocks share them, and steps are many."""
     if dtype(problem.dtype).bytes != 2 or of.phases > 1:
         return
+    crosses = max(slower(p)) > 1 and p.groups == 1 and steps >= _DEEP
     for rows, own, box, turned in shapes:
-        tiles = of.boxes(box) * -(-p.result_channels // own)
-        alone = MACHINE.sms < 2 * tiles <= 2 * MACHINE.sms
-        if not (turned and alone and _has_registers(own, rows + _APART)):
+        number, parts = of.boxes(box), -(-p.result_channels // own)
+        tiles = number * parts
+        alone = tiles <= MACHINE.sms
+        if 2 * tiles <= MACHINE.sms or not (turned and (alone or crosses)):
+            continue
+        if not has_registers(own, rows):
             continue
         left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, own)
-        parts = [x for x in _PIXELS if rows % x == 0 and (x & (x - 1) == 0 or rows // x % 2)]
-        found = _most(left, rows, own, of, [(x, _rows(problem, of, x, own)) for x in parts])
-        if found is not None:
-            tile = BoxProductTile.of(box, own, found[0], turned=1, staged=found[1])
+        cut = [x for x in _PIXELS if rows % x == 0 and (x & (x - 1) == 0 or rows // x % 2)]
+        found = _most(left, rows, own, of, [(x, _rows(problem, of, x, own)) for x in cut])
+        if found is None:
+            continue
+        for boxes_to, filters_to in _clusters(parts, number) if crosses else [(1, 1)]:
+            cluster = boxes_to * filters_to
+            if cluster == 1 and not alone:
+                continue
+            each = behind(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
+            tile = BoxProductTile.of(
+                box, own, found[0], boxes=each, turned=1, boxes_to=boxes_to,
+                filters_to=filters_to, staged=found[1],
+            )  # fmt: skip
             yield tile, predicted(problem, p, of, steps, tiles, tile, after(own, rows, False))
+
+
+def _filling(number: int, wide: int, others: Sequence[int]) -> list[int]:
+    """Channels of which as many tiles as SMs have all that there are, where ``number`` boxes have
+    all results: in an even number of parts, too, which blocks may share.
+
+    >>> _filling(7, 2336, ()), _filling(15, 1100, (136,)), _filling(15, 4000, ())
+    ([136], [144], [])
+    """
+    parts, found = MACHINE.sms // number, list[int]()
+    for count in {parts, parts - parts % 2} - {0}:
+        own = -(-wide // (count * _FILLING)) * _FILLING
+        if _LEAST <= own <= _MOST and own not in (*others, *found):
+            found.append(own)
+    return sorted(found)
 
 
 def predicted(
@@ -202,7 +244,9 @@ def predicted(
         taken, begin = max(of.taps * of.parts, r.uneven * tiles / slots * steps), rounds * r.begin
     high, columns = (own, rows) if tile.turned else (rows, own)
     times = r.products + r.narrow / columns_of(columns, problem.dtype)
-    shared = r.cluster * (tile.boxes_to > 1) + r.filters * (tile.filters_to > 1)
+    wider = tile.turned and rows > own  # what is shared is the larger factor
+    shared = (r.filters if wider else r.cluster) * (tile.boxes_to > 1)
+    shared += r.filters * (tile.filters_to > 1)
     times += shared * (_SIZE / (rows * own)) ** 2
     multiplied = rows * own * of.depth / (2 * MACHINE.products * MACHINE.clock) * times
     pixels, filters = slower(p, r)
@@ -220,6 +264,7 @@ def predicted(
     if problem.is_quantized and steps <= 1:
         hidden = max(hidden, rounds * (_TILE + _RESULT * rows * own))
     tall = _TALL if high // ROWS > _FEW else 1.0
+    tall *= _SHALLOW if cluster > 1 and tile.stages <= _STAGES[-1] else 1.0
     return float(tall * (begin + hidden + stores / r.last + after))
 
 
@@ -251,6 +296,9 @@ def _staged(
     # Numbers of channels, if there are any, are those of all.
     left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, channels) - added
     parts = [x for x in _PARTS if channels % x == 0 and not directly] or [channels]
+    single = of.boxes(box) * -(-wide // channels) * of.phases <= MACHINE.sms
+    if single and channels % ROW and channels % _FINER == 0 and not directly:
+        parts.append(_FINER)
     found = _most(
         left, rows, channels, of,
         [(x, 0 if directly else _rows(problem, of, rows, x)) for x in parts],
@@ -272,15 +320,17 @@ def _rows(problem: Problem, of: Sizes, rows: int, part: int) -> int:
 def most_stages(rows: int, columns: int, step: int) -> int | None:
     """The most steps of ``step`` bytes that a block has memory for whose results leave from
     registers; None where it has too few of these, or not for three."""
-    if not _has_registers(rows, columns):
+    if not has_registers(rows, columns):
         return None
     left = (MACHINE.block_shared - _BARRIERS) // step
     return min(left, _STAGES[0]) if left >= _STAGES[-1] else None
 
 
-def _has_registers(rows: int, columns: int) -> bool:
-    threads = rows // ROWS * LANES + WARP
-    return threads * -(-(columns // 2 + _OTHERS) // 8) * 8 <= REGISTERS
+def has_registers(rows: int, columns: int) -> bool:
+    """Whether a thread has enough: warps are dealt out to schedulers, and registers by eights."""
+    warps = rows // ROWS * LANES // WARP + 1
+    held = REGISTERS // SCHEDULERS // (-(-warps // SCHEDULERS) * WARP)
+    return columns // 2 + _OTHERS <= min(held // 8 * 8, 255)
 
 
 def _most(

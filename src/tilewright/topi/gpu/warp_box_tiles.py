@@ -48,8 +48,6 @@ _MEMORY, _CACHE, _STORED, _SHORT = 0.98, 0.025, 0.055e-6, 0.136e-6
 _BROUGHT = 820_000
 #: Channels that fill 64 bytes.
 _LONG = 32
-#: How many times as long slices of 32 channels with phases take.
-_LONGER = 1.17
 #: Channels of a warp, and of a result that has few.
 _OWN, _FEW = (8, 16, 32), 32
 #: Registers of a thread beside sums and fragments.
@@ -224,7 +222,6 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             fill = busy * filters / (2 * vector * warps * WARP)
             cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
             cost += of.copying + (stages == 2) * turns * busy * brought / _BROUGHT
-            cost *= _LONGER if of.phases > 1 and deep > 16 and slices > 1 else 1
             found[replace(tile, boxes=each)] = cost
     return found
 

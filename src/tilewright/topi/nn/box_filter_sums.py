@@ -9,7 +9,7 @@ from typing import Any
 from tilewright import te
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, widths
 from tilewright.topi.nn.box_factors import WHOLE, up, window_of  # fmt: skip
-from tilewright.topi.nn.box_image_sums import spatial_axes
+from tilewright.topi.nn.box_image_sums import pixel_of, single_pixels, spatial_axes
 from tilewright.topi.nn.box_sums import BoxSums
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images, or_zero
@@ -20,13 +20,17 @@ from tilewright.topi.operators.convolution import Convolution
 PIXELS, LINE = 64, 8
 
 
-def filter_sums(p: Convolution, image: Any, grad: Any, batch: Any, whole: bool) -> BoxSums:
+def filter_sums(
+    p: Convolution, image: Any, grad: Any, batch: Any, whole: bool, windows: bool = False
+) -> BoxSums:
     """Those of a problem of ``batch`` images, of boxes or, where they are ``whole``, of parts of
-    them."""
+    them; or of ``windows``, of any pixels of dy that follow one another, of which ``grad`` has
+    images of one each."""
     w = Convolved(p)
     channels, filters = p.channels // p.groups, p.out_channels
-    box = pixels(p, LINE if whole else 1)
-    sizes = [up(e, n) for e, n in zip((batch, *w.kernel), box, strict=True)]
+    extents = single_pixels(batch, w.kernel) if windows else (batch, *w.kernel)
+    box = (PIXELS, *(1 for _ in w.kernel)) if windows else pixels(p, LINE if whole else 1)
+    sizes = [up(e, n) for e, n in zip(extents, box, strict=True)]
     images = Images(p.layout)
     window = window_of(p, image, batch, p.channels, w.image, (w.stride, w.dilation, w.before))
 
@@ -35,7 +39,7 @@ def filter_sums(p: Convolution, image: Any, grad: Any, batch: Any, whole: bool) 
     def step(part: Any, n: Any, *at: Any) -> Any:
         *place, m = at
         m = part * ROW + m
-        inside = [n < batch, *(i < e for i, e in zip(place, w.kernel, strict=True)), m < filters]
+        inside = [i < e for i, e in zip((n, *place), extents, strict=True)] + [m < filters]
         read = grad[images.order(n, m, place[gone:])]
         return or_zero(inside, read)
 
@@ -46,35 +50,39 @@ def filter_sums(p: Convolution, image: Any, grad: Any, batch: Any, whole: bool) 
     steps = (w.stride, w.dilation)
 
     def seen(*at: Any) -> Any:
-        group, (part, *place, c) = at[: len(groups)], at[len(groups) :]
-        c = part * row + c
+        group, place, c = at[: len(groups)], list(at[len(groups) : -1]), at[-1]
+        c = place.pop(0 if whole else space) * row + c
         c = c + group[0] * channels if group else c
         if whole:
             n, *further = place
             return window(n, [0] * space, [0] * space, c, further)
-        return window(place[space], place[:space], place[space + 1 :], c)
+        n, pixel = place[space], place[space + 1 :]
+        if windows:
+            n, pixel = pixel_of(n, w.kernel)
+        return window(n, place[:space], pixel, c)
 
-    extents = [*w.result, *sizes]
+    # Boxes have several rows of channels, of a tap.
+    shape = [*w.result, up(channels, WHOLE) // row, *sizes]
     if whole:
         each = zip(w.result, sizes[1:], *steps, strict=True)
-        extents = [sizes[0], *((t - 1) * s + (e - 1) * d + 1 for t, e, s, d in each)]
-    shape = (*groups, up(channels, WHOLE) // row, *extents, row)
-    right = te.compute(shape, seen, name="Seen")
+        seen_extents = ((t - 1) * s + (e - 1) * d + 1 for t, e, s, d in each)
+        shape = [up(channels, WHOLE) // row, sizes[0], *seen_extents]
+    right = te.compute((*groups, *shape, row), seen, name="Seen")
     pixel = [te.reduce_axis((0, sizes[0]), "rn"), *spatial_axes(sizes[1:])]
 
     def element(m: Any, *at: Any) -> Any:
         *taps, c = at
         value = left[(m // ROW, *pixel, m % ROW)].astype(p.accumulate)
         group = (m // p.multiplier,) if groups else ()
-        place = [*taps, *pixel]
+        place = [*taps, c // row, *pixel]
         if whole:
             each = zip(taps, pixel[1:], *steps, strict=True)
-            place = [pixel[0], *(t * s + e * d for t, e, s, d in each)]
-        other = right[(*group, c // row, *place, c % row)].astype(p.accumulate)
+            place = [c // row, pixel[0], *(t * s + e * d for t, e, s, d in each)]
+        other = right[(*group, *place, c % row)].astype(p.accumulate)
         return te.sum(value * other, axis=pixel)
 
     total = te.compute((filters, *w.result, channels), element, name="Sums")
-    return BoxSums(total, left, right, True, whole=whole, pixels=box)
+    return BoxSums(total, left, right, True, whole=whole, pixels=box, windows=windows)
 
 
 def of_row(p: Convolution) -> int:

@@ -77,13 +77,18 @@ def of_pixels(window: Callable[..., Any], image: Sequence[int]) -> Callable[...,
     """What results see by their number among those of all images."""
 
     def seen(n: Any, result: Any, *more: Any) -> Any:
-        place, inner = list[Any](), 1
-        for extent in reversed(image):
-            place.insert(0, (n if inner == 1 else n // inner) % extent)
-            inner *= extent
-        return window(n // inner, place, *more)
+        return window(*pixel_of(n, image), *more)
 
     return seen
+
+
+def pixel_of(n: Any, image: Sequence[int]) -> tuple[Any, list[Any]]:
+    """The image, and the place in it, of a pixel by its number among those of all images."""
+    place, inner = list[Any](), 1
+    for extent in reversed(image):
+        place.insert(0, (n if inner == 1 else n // inner) % extent)
+        inner *= extent
+    return n // inner, place
 
 
 def single_pixels(batch: Any, image: Sequence[int]) -> tuple[Any, ...]:

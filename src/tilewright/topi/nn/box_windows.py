@@ -74,8 +74,8 @@ def _turned_alone(p: Convolution, pixels: Convolution) -> bool:
 
 
 def declare_pixels(p: Convolution, given: Any = None) -> BoxDeclaration:
-    """The same of a forward pass, or of a gradient by the input, where a tile has any results that
-    follow one another, also from one row or image to the next; of a phase if there are some."""
+    """The same where a tile has any results that follow one another, also from one row or image to
+    the next; of a phase if there are some. Of a gradient by the filter, a step has such pixels."""
     inputs, brought = placeholders(p, given), as_brought(p)
     if by_pixels(brought) != brought and not brought.block:
         return declare_boxes(p, given)  # whose images have a pixel each
@@ -85,6 +85,11 @@ def declare_pixels(p: Convolution, given: Any = None) -> BoxDeclaration:
     if "residual" in inputs:
         residual = as_pixels(views["residual"], brought.result_layout)
         views = views | {"residual": residual}
+    if p.pass_ == "wgrad":
+        b = boxed(brought, first, as_pixels(second, brought.layout), batch)
+        sums = filter_sums(b.problem, b.first, b.second, batch, whole=False, windows=True)
+        d = with_copies(p, brought, inputs, laid, _gradient(brought, views, sums, b))
+        return replace(d, problem=p, inputs=inputs)
     b = boxed(brought, first, second, batch)
     if is_phased(p):
         return declare_phases(p, inputs, b, whole=False, pixels=True)
@@ -112,13 +117,7 @@ def _declare(
     )
     total, gone = sums.total, [0] * (len(p.image) - p.rank)
     if p.pass_ == "wgrad":
-        result = total
-        if b.place is not None or gone:
-            place = b.place or (lambda *at: at)
-            result = te.compute(
-                p.filter_shape, lambda m, *at: total[place(m, *gone, *at)], name="ConvWgrad"
-            )
-        return declared(p, inputs, finished(p, result, inputs), sums, (), b)
+        return _gradient(p, inputs, sums, b)
 
     def element(n: Any, c: Any, at: list[Any]) -> Any:
         if beside > 1:
@@ -130,6 +129,17 @@ def _declare(
         first.shape[0], p.result_channels, extents, element, "Conv"
     )
     return declared_with_epilogue(p, inputs, result, sums, b, layout)
+
+
+def _gradient(p: Convolution, inputs: dict[str, Tensor], sums: BoxSums, b: Boxed) -> BoxDeclaration:
+    """The declaration of a gradient by the filter with these sums."""
+    result, gone = sums.total, [0] * (len(p.image) - p.rank)
+    if b.place is not None or gone:
+        place = b.place or (lambda *at: at)
+        result = te.compute(
+            p.filter_shape, lambda m, *at: sums.total[place(m, *gone, *at)], name="ConvWgrad"
+        )
+    return declared(p, inputs, finished(p, result, inputs), sums, (), b)
 
 
 def declare_whole_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:

@@ -7,6 +7,7 @@ import math
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
+from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_phases import all_phases
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
@@ -38,6 +39,8 @@ def blocks_of(
     free = is_free(d)
     gone = [1] * (len(space) - len(extents))
     extents = [number, *gone, *extents, channels // (images.block or 1)]
+    if together and images.last and channels < widths(d.output.dtype).chunk:
+        sizes = (*tile.box, channels)  # so that no thread has what is not there
     phases, within = list[IterVar](), [list[IterVar]() for _ in axes]
     if d.phased is not None:
         for k, (step, alone) in enumerate(zip(d.problem.stride, d.alone, strict=True), 1):
@@ -80,8 +83,9 @@ def blocks_of(
         others *= math.prod(d.problem.stride) if phases else 1
         if not alike:
             apart, loops, count, others = [], [whole, part], count * parts, others // parts
-        turns = blocks_for(count, tile.boxes, others)
-        block, box = take_turns(out, loops, apart, ranks, own, turns)
+        # What keeps a filter asks for it before its first box: it has one.
+        turns = 0 if d.boxes.whole else blocks_for(count, tile.boxes, others)
+        block, box = take_turns(out, loops, apart, ranks, own, turns, tile.boxes)
     elif one_by_one:
         outer = [*phases, part] if alike else []
         loops = [whole] if alike else [part, whole]

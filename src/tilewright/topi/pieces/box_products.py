@@ -8,6 +8,7 @@ from tilewright import te
 from tilewright.ir.dtype import dtype
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
+from tilewright.target.boxes import MOST_DIMENSIONS
 from tilewright.target.instructions import tma_load
 from tilewright.topi.nn.box_copies import ROW, widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
@@ -63,6 +64,9 @@ def bring(
         windows=d.boxes.windows, cluster=tile.boxes_to, producer=bool(tile.staged),
     )  # fmt: skip
     where = -2 - d.space - bool(second)
+    wide, rows = extent_of(d.sum.op.axis[-1]), tile.channels // ROW
+    if d.boxes.turned and rows > 1 and wide % ROW == 0 and 3 + d.space <= MOST_DIMENSIONS:
+        where, box = where - 1, (rows, *box)  # one box has several rows of channels
     if leaves_directly(d, tile):
         where, box = where - 2, (*digits(d, tile), step)
     load(

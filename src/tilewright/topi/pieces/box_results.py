@@ -68,10 +68,13 @@ def stage_results(
         staged.swizzle(2 * ROW)
     else:
         staged.storage_align(staged.op.axis[-2], row, stored.chunk)  # no bank twice
+        if together and phase:  # nor by neighbours, between which all phases lie
+            staged.storage_align(staged.op.axis[-3], 2 * stored.chunk, stored.chunk)
     outside, inside = ([], phase) if together else (phase, blocks)
     if together:
         staged.unroll(*phase)
-    return by_groups(staged, tile, outside, (n, *space), c, wide_of(d) % 2 == 0, inside, thread)
+    pairs = wide_of(d) % 2 == 0 or together
+    return by_groups(staged, tile, outside, (n, *space), c, pairs, inside, thread)
 
 
 def extents_of(tile: BlockTile, rank: int) -> tuple[int, ...]:

@@ -40,12 +40,18 @@ def store(
     if cluster > 1:
         results, threads = math.prod(tile.box) * tile.channels, tile.groups * tile.lanes
         lanes = math.gcd(lanes_of(results, cluster, threads), lanes)
+    some = tile.staged
+    if together and images.last and wide_of(d) < widths(d.output.dtype).chunk:
+        some = wide_of(d)
+        if d.phased is not None:  # neighbours are of several phases
+            c, some = out.fuse(own.pop(), c), some * d.problem.stride[-1]
+            lanes = math.gcd(some, chunk)
     if d.pooled > 1:
         lanes = math.gcd(lanes, windows_each(tile, d.pooled))
     c, lane = out.split(c, factor=lanes)
     if tile.staged:
         out.vectorize(lane)
-        return block, box, _by_warps(out, tile, own, c, lane, lanes, _results_of(d))
+        return block, box, _by_warps(out, tile, own, c, lane, lanes, some, _results_of(d))
     if cluster > 1:
         rows = math.prod(tile.box) if max(tile.box[1:]) == 1 else 0
         each = rows_of(rows, tile.channels // lanes, cluster, tile.groups * tile.lanes)
@@ -92,10 +98,11 @@ def store_directly(
 
 def _by_warps(
     out: Stage, tile: BlockTile, pixel: list[IterVar], c: IterVar, lane: IterVar, lanes: int,
-    each: int,
+    some: int, each: int,
 ) -> tuple[IterVar, IterVar]:  # fmt: skip
-    """Let each warp store what it has in its fragments, a part of it at a time, where there are
-    ``each`` results to a pixel of a box; returns the loops over groups and over parts."""
+    """Let each warp store what it has in its fragments, a part of it of ``some`` channels at a
+    time, where there are ``each`` results to a pixel of a box; returns the loops over groups and
+    over parts."""
     q = out.fuse(*pixel)
     at, rest = (c, q) if tile.turned else (q, c)
     wide = 1 if tile.turned else tile.channels // tile.own_channels
@@ -105,7 +112,7 @@ def _by_warps(
         out.reorder(group, beside, at, rest, lane)
         group = out.fuse(group, beside)
     warp, at = out.split(at, nparts=tile.lanes // WARP)
-    part, rest = out.split(rest, factor=tile.staged * each if tile.turned else tile.staged // lanes)
+    part, rest = out.split(rest, factor=tile.staged * each if tile.turned else some // lanes)
     q, c = (rest, at) if tile.turned else (at, rest)
     out.reorder(group, part, warp, q, c, lane)
     turn, thread = out.split(out.fuse(q, c), factor=WARP)

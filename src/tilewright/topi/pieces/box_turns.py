@@ -22,14 +22,18 @@ def is_free(d: BoxDeclaration) -> bool:
 
 def take_turns(
     out: Stage, loops: Sequence[IterVar], apart: Sequence[IterVar], ranks: Sequence[IterVar],
-    own: Sequence[IterVar], blocks: int,
+    own: Sequence[IterVar], blocks: int = 0, boxes: int = 0,
 ) -> tuple[IterVar, IterVar]:  # fmt: skip
     """Let each of ``blocks`` compute every ``blocks``-th iteration of some ``loops``, for each of
-    those that lie ``apart``, along blockIdx.y; blocks of a cluster are ``ranks`` of one. The first
+    those that lie ``apart``, along blockIdx.y; or as many blocks as there have to be ``boxes`` of
+    them each, so that none has nothing to do. Blocks of a cluster are ``ranks`` of one. The first
     of the loops is over the batch: nothing is divided by an extent that a call decides. Returns the
     loops over blocks and over the boxes of each, around its ``own``."""
     out.reorder(*apart, *loops, *ranks, *own)
-    box, block = out.split(out.fuse(*loops), factor=blocks)
+    if blocks:
+        box, block = out.split(out.fuse(*loops), factor=blocks)
+    else:
+        block, box = out.split(out.fuse(*loops), factor=boxes)
     out.reorder(*apart, block, *ranks, box, *own)
     if apart:
         out.bind(out.fuse(*apart), te.thread_axis("blockIdx.y"))

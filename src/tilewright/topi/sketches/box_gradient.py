@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
+from tilewright.target.boxes import MOST_DIMENSIONS
 from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_sums import BoxDeclaration
@@ -70,15 +71,23 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         rows[0],
         wgmma(wide, d.problem.dtype, left="i", right="j", swizzles=(2 * ROW, 2 * row)),
     )
-    first, alone = -2 - d.space, bool(tile.producer)  # of pixels and channels, the last axes
+    pixels, first, alone = d.boxes.pixels, -2 - d.space, bool(tile.producer)
+    # A box has several rows of channels, which are whole, where it has a dimension for them: each
+    # box takes as long to ask for as a few kilobytes take to come.
+    filters, *_, channels = (extent_of(x) for x in d.sum.op.axis)
+    high, deep = (
+        (own // ROW,) if own > ROW and every % ROW == 0 and 1 - first <= MOST_DIMENSIONS else ()
+        for own, every in ((tile.filters, filters), (tile.channels, channels))
+    )
     load(
-        s[left], sums, at, first, (*d.boxes.pixels, ROW), tile.stages, cluster=tile.dy_to,
-        producer=alone,
+        s[left], sums, at, first - len(high), (*high, *pixels, ROW), tile.stages,
+        cluster=tile.dy_to, producer=alone,
     )  # fmt: skip
-    seen = d.reach(d.boxes.pixels, tile.rows) if tile.rows else d.boxes.pixels
+    deep = () if tile.rows or d.boxes.windows else deep
+    seen = d.reach(pixels, tile.rows) if tile.rows else (*deep, *pixels)
     load(
-        s[right], sums, at, first, (*seen, row), tile.stages, apart=not tile.rows,
-        cluster=tile.x_to, producer=alone,
+        s[right], sums, at, first - len(deep), (*seen, row), tile.stages, apart=not tile.rows,
+        windows=d.boxes.windows, cluster=tile.x_to, producer=alone,
     )  # fmt: skip
     return s
 

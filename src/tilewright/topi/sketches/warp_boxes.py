@@ -13,6 +13,7 @@ import math
 
 from tilewright.schedule import Schedule
 from tilewright.target import instructions as found
+from tilewright.target.devices import WARP
 from tilewright.target.instruction import Instruction
 from tilewright.topi.nn.box_factors import EIGHT
 from tilewright.topi.nn.box_sums import BoxDeclaration
@@ -109,9 +110,15 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage.storage_align(f, extent_of(c), APART)
     forward = d.problem.pass_ == "forward"
     outer, inner = (f, c) if forward else (c, f)  # neighbours in the filter, too
-    inner, lane = stage.split(inner, factor=math.gcd(d.problem.channels // d.problem.groups, 8))
-    stage.reorder(*others, outer, inner, lane)
-    over_threads(stage, stage.fuse(*others, outer, inner), tile)
+    lanes = math.gcd(d.problem.channels // d.problem.groups, 8)
+    inner, lane = stage.split(inner, factor=lanes)
+    order = [outer, inner]
+    if lanes > 1 and not forward:  # each element of a vector goes to another row
+        outer, k = stage.split(outer, factor=2 * EIGHT)
+        some, inner = stage.split(inner, factor=WARP // (2 * EIGHT))
+        order = [outer, some, inner, k]
+    stage.reorder(*others, *order, lane)
+    over_threads(stage, stage.fuse(*others, *order), tile)
     stage.vectorize(lane)
     stage, seen = s[boxes], d.reach(tile.box)
     if not rows:
