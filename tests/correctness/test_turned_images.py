@@ -90,3 +90,18 @@ def test_an_image_that_is_copied_is_not_turned_before(channels):
 )
 def test_other_images_are_turned(graph):
     assert [n.operator for n in read_turned(HOPPER)(graph).nodes] == ["transpose", "conv2d"]
+
+
+def test_integers_that_are_copied_are_not_turned_before():
+    rng = np.random.default_rng(4)
+    x = Input("x", (2, 3, 16, 16), "int8")
+    w = Constant(rng.integers(-9, 9, (32, 3, 3, 3)).astype("int8"))
+    scale = Constant(rng.random(32).astype("float32"))
+    given = {"groups": 1, "padding": 1, "stride": 2, "layout": "NHWC", "epilogue": ("dequantize",)}
+    y = Node("conv2d", (Node("transpose", (x,), {"axes": (0, 2, 3, 1)}), w, scale), given)
+    graph = Graph("g", (x,), {"y": y})
+    made = check(read_turned(HOPPER)(graph))
+    assert [n.operator for n in made.nodes] == ["conv2d"]
+    image = {"x": rng.integers(-9, 9, x.shape).astype("int8")}
+    wanted, found = (Executor(own_outputs(g), LLVM).run(image)["y"] for g in (graph, made))
+    assert np.array_equal(found, wanted)

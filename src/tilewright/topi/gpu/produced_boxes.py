@@ -43,12 +43,12 @@ _OTHERS, _BARRIERS = 30, 1024
 #: as long as memory products of one tap take from which on steps need that memory more.
 _AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
 
-#: Steps of a tile, at least, of which an SM has several whose channels are rows of instructions.
-_DEEP = 16
 #: Microseconds that a tile of integers of one step takes at least, and more for each result: no
 #: warp begins the next one before it has stored what it has.
 _TILE, _RESULT = 0.5, 1.05e-4
 
+#: Steps of a tile, at least, of which an SM has several whose channels are rows of instructions.
+_DEEP = 16
 #: Results of a part where channels are rows of instructions.
 _PIXELS = (64, 40, 32, 24, 16, 8)
 

@@ -40,14 +40,14 @@ def store(
     if cluster > 1:
         results, threads = math.prod(tile.box) * tile.channels, tile.groups * tile.lanes
         lanes = math.gcd(lanes_of(results, cluster, threads), lanes)
-    if d.pooled > 1:
-        lanes = math.gcd(lanes, windows_each(tile, d.pooled))
     some = tile.staged
     if together and images.last and wide_of(d) < widths(d.output.dtype).chunk:
         some = wide_of(d)
         if d.phased is not None:  # neighbours are of several phases
             c, some = out.fuse(own.pop(), c), some * d.problem.stride[-1]
             lanes = math.gcd(some, chunk)
+    if d.pooled > 1:
+        lanes = math.gcd(lanes, windows_each(tile, d.pooled))
     c, lane = out.split(c, factor=lanes)
     if tile.staged:
         out.vectorize(lane)
