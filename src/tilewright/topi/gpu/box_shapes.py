@@ -63,7 +63,7 @@ def boxes_of(
         box = (rows // math.prod(space), *space)
         if single and box[0] > 1:
             continue
-        if any(n * step > LARGEST for n, step in zip(box, of.strides, strict=True)):
+        if True in [n * step > LARGEST for n, step in zip(box, of.strides, strict=True)]:
             continue
         first = 0 if of.block else 1
         if True in [n >= 2 * e for n, e in zip(box[first:], extents[first:], strict=True)]:
