@@ -163,7 +163,7 @@ class Block:
     def __init__(self, plan: list[Queue | Sync], barriers: dict[str, int], seed: int) -> None:
         self.barriers, self.random = barriers, random.Random(seed)
         self.freeing = next(iter(barriers.values()))
-        own = [s for s in plan if not (isinstance(s, Sync) and not s.split)]
+        own = [s for s in plan if (s.split if isinstance(s, Sync) else s.action != "wait")]
         self.plans = {w: own if w == "producer" else plan for w in ("producer", 0, 1, 2)}
         self.at, self.freed = (dict.fromkeys(self.plans, 0) for _ in range(2))
         self.issued, self.awaited = (
@@ -215,7 +215,10 @@ class Block:
                 self.freed[w] += 1
             case Queue(q, "commit"):
                 if w == "producer":
-                    self.under_way.append((q, self.issued[w, q]))
+                    group, count = self.issued[w, q], self.barriers[q]
+                    # Nobody asks for boxes of a phase before the one before it is over.
+                    assert self.landed[q][group % count] == group // count
+                    self.under_way.append((q, group))
                 self.issued[w, q] += 1
         self.at[w] += 1
 

@@ -16,8 +16,9 @@ A kernel may ask for boxes of several groups before the first is committed
 (:mod:`.early_loads`): their mbarriers wait for the arrival that commits them.
 
 Where a producer copies boxes (:mod:`.producers`), all threads of that warp wait for copies that are
-free, the first one asks for boxes, and nobody else waits for copies. Late boxes are freed on the
-mbarriers of the others: of these there are as many as both queues need.
+free, the first one asks for boxes, and nobody else waits for copies. It waits for no box itself:
+a copy, and the mbarrier of its group, are free when the others have waited for it. Late boxes are
+freed on the mbarriers of the others: of these there are as many as both queues need.
 
 A barrier may be used again when all threads have waited for its group before: there are as many as
 groups that may be under way, or of which some thread may not have seen the end, at once.

@@ -85,8 +85,10 @@ def _part(s: Stmt, producer: bool) -> Stmt:
             return _NOTHING if producer else s
         case Instr(instruction):
             return s if (instruction.queue in NAMES) == producer else _NOTHING
-        case Queue(queue):
-            return s if not producer or (queue in NAMES and s.action != "proxy") else _NOTHING
+        case Queue(queue, action):
+            # A producer waits for no box: a copy is free when the others have waited for it.
+            keeps = queue in NAMES and action not in ("proxy", "wait")
+            return s if keeps or not producer else _NOTHING
         case Sync(_, _, split):
             return s if split or not producer else _NOTHING
         case Seq(stmts):
