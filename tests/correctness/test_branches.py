@@ -126,7 +126,7 @@ def test_a_recording_has_the_waits_of_its_branches(reads):
     def launch(pointers, scalars, stream, ordinal):
         notes.append((stream, "launch", pointers))
 
-    state._launches = [(launch, (k,)) for k in range(len(reads))]
+    state._launches = [(launch, (k,), ()) for k in range(len(reads))]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cuda_state, "Stream", Stream)
         state._beside(state.stream.handle)

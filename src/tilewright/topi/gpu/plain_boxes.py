@@ -203,13 +203,15 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
     results = math.prod(of.extents) * of.phases * g.p.result_channels
     known = g.problem.constants and math.prod(g.p.filter_shape) >= _MANY_TAPS
     early = _EARLY if known and results <= _FEW_RESULTS else 0.0
+    written = of.written
     for stages, resident, time in _staged(g, shape, 0) if into else ():
         if of.phases > 1 and stages < _AHEAD:
             continue
+        uneven = _uneven(of, resident)
         for splits in into:
             each = g.own / splits
             cost = time(
-                each * _uneven(of, resident), tiles * splits, size=of.written,
+                each * uneven, tiles * splits, size=written,
                 brought=each * shape.step,
             )  # fmt: skip
             cost += g.before + _ADDING + _PART * splits - early
