@@ -12,7 +12,7 @@ import pytest
 from tests.support.benchmarks import benchmark
 
 ROOT = Path(__file__).parents[2]
-FEW = r"^article 003: v4: .*(cuda|opencl)|^latency: rows K 3:"
+FEW = r"^article 003: v4: .*(cuda|opencl)|^latency: lines K 3:"
 
 
 @pytest.fixture(scope="module")
