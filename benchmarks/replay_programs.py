@@ -16,7 +16,8 @@ from latency_programs import TENSOR_CORES, programs
 from tilewright import te, tvm
 from tilewright.target import Target
 from tilewright.topi import Attention, Conv, Gemm, Mlp
-from tilewright.topi.operators import Program
+from tilewright.topi.operators import ConvProgram, Program
+from tilewright.topi.operators.conv_program import max_pool
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import DEPTHWISE
 from tilewright.topi.templates import TEMPLATES
@@ -203,7 +204,8 @@ def _dense() -> Iterator[Problem]:
                       layout="NHWC")  # fmt: skip
     yield from (small, stem, stem.replace(pass_="wgrad"))
     many = Conv.parse("64x64x56x56", "64x64x3x3", 1, padding=1, dtype="float16", layout="NHWC")
-    yield many.replace(pass_="wgrad")
+    tiny = Conv.parse("64x64x7x7", "64x64x3x3", 1, padding=1, dtype="float16", layout="NHWC")
+    yield from (many.replace(pass_="wgrad"), tiny.replace(pass_="wgrad"))
     steps = "bias+dequantize+relu+quantize(1)"
     yield small.replace(dtype="int8", accumulate="int32", epilogue=steps)
     integers = {"accumulate": "int32", "epilogue": steps}
@@ -217,9 +219,13 @@ def _dense() -> Iterator[Problem]:
     yield small.replace(dtype="float32", precision="winograd")
 
 
-def _programs() -> Iterator[Program]:
-    """A normalisation of rows, a mean over pixels, and a turn."""
+def _programs() -> Iterator[Program | ConvProgram]:
+    """A normalisation of rows, a mean over pixels, a turn, and convolutions that are pooled."""
     half, images = "float16[64x14x14x384]", "float16[64x56x56x144]"
     yield Program(operands=(half,), body=("softmax(a0, axis=-1)",))
     yield Program(operands=(images,), body=("sum(a0, axis=(1, 2))", "divide(t0, 3136)"))
     yield Program(operands=("float16[64x3136x64]",), body=("transpose(a0, axes=(0, 2, 1))",))
+    for image, filters in (("8x64x56x56", "64x64x3x3"), ("1x256x28x28", "256x256x3x3")):
+        conv = Conv.parse(image, filters, 1, padding=1, dtype="float16", layout="NHWC")
+        half = conv.out_image[0] // 2
+        yield ConvProgram.of(conv, [max_pool(2, (half, half))])
