@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from tests.support.passes import known, same
 
-from tilewright.graph import Constant, Graph, Input, Node
-from tilewright.graph.check import check
-from tilewright.graph.executor import Executor
+from tilewright.graph import Graph, Input, Node
 from tilewright.graph.passes.join_pools import join_pools
-from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.target import Target
 
 HOPPER, LLVM = Target.parse("cuda -arch=sm_90a"), Target.parse("llvm")
@@ -18,22 +15,6 @@ SIDE = {
     "size": (2, 2), "strides": (2, 2), "padding": (0, 0), "dilation": (1, 1), "out": (5, 6),
     "last": True,
 }  # fmt: skip
-
-
-def known(*shape, dtype="float16"):
-    rng = np.random.default_rng(sum(shape))
-    return Constant((rng.standard_normal(shape) / 4).astype(dtype))
-
-
-def same(before: Graph, after: Graph) -> None:
-    """That both compute the same of the same."""
-    rng = np.random.default_rng(1)
-    given = {x.name: rng.standard_normal(x.shape).astype(x.dtype) for x in before.inputs}
-    wanted = Executor(own_outputs(before), LLVM).run(given)
-    found = Executor(own_outputs(check(after)), LLVM).run(given)
-    for name, y in wanted.items():
-        difference = np.linalg.norm(found[name].astype("float64") - y)
-        assert difference <= 2e-3 * np.linalg.norm(y.astype("float64"))
 
 
 def pooling(more=(), dtype="float16", **changes):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from tests.support.depthwise import relative_error
+from tests.support.passes import known, same
 
 from tilewright.graph import Constant, Graph, Input, Node
 from tilewright.graph.check import check
@@ -16,22 +17,6 @@ from tilewright.target import Target
 from tilewright.topi import Conv
 
 HOPPER, LLVM = Target.parse("cuda -arch=sm_90a"), Target.parse("llvm")
-
-
-def known(*shape, dtype="float16"):
-    rng = np.random.default_rng(sum(shape))
-    return Constant((rng.standard_normal(shape) / 4).astype(dtype))
-
-
-def same(before: Graph, after: Graph) -> None:
-    """That both compute the same of the same."""
-    rng = np.random.default_rng(1)
-    given = {x.name: rng.standard_normal(x.shape).astype(x.dtype) for x in before.inputs}
-    wanted = Executor(own_outputs(before), LLVM).run(given)
-    found = Executor(own_outputs(check(after)), LLVM).run(given)
-    for name, y in wanted.items():
-        difference = np.linalg.norm(found[name].astype("float64") - y)
-        assert difference <= 2e-3 * np.linalg.norm(y.astype("float64"))
 
 
 #: Stems of networks: convolutions of images with channels first whose results have them last.

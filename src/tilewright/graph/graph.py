@@ -79,6 +79,19 @@ class Graph:
                 made[value] = value
         return Graph(self.name, self.inputs, {n: made[x] for n, x in self.outputs.items()})
 
+    def exchange(self, found: Callable[[Node, Mapping[Value, int]], Value | None]) -> Graph:
+        """The graph with what ``found`` gives for a node, with its operands replaced, in its place,
+        where it gives anything. It is told how often values are read, those that it gave, too."""
+        uses = dict(self.uses)
+
+        def change(old: Node, now: Node) -> Value:
+            uses[now] = uses[old]
+            made = found(now, uses) or now
+            uses[made] = uses[old]
+            return made
+
+        return self.map(change)
+
     @property
     def flops(self) -> int:
         """Additions and multiplications of all nodes."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,7 @@ class RowNorm:
     shift: np.ndarray[Any, Any] | None
 
 
-def row_norm(x: Value, uses: dict[Value, int]) -> RowNorm | None:
+def row_norm(x: Value, uses: Mapping[Value, int]) -> RowNorm | None:
     """What ``x`` is made of, where nothing else reads what is normalised; None where it is no
     normalisation of rows."""
     scale: Any = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from tilewright.graph.builder import build, cast, reshape
@@ -55,20 +55,13 @@ def find_attention(target: Target, dtype: str = "") -> Callable[[Graph], Graph]:
     NaN.
     """
 
+    def change(node: Node, uses: Mapping[Value, int]) -> Value | None:
+        if node.operator == "gemm":
+            return _found(node, uses, target, dtype)
+        return _laid(node) if node.operator == "attention" else None
+
     def run(graph: Graph) -> Graph:
-        uses = dict(graph.uses)
-
-        def change(old: Node, now: Node) -> Value:
-            uses[now] = uses[old]
-            made: Value = now
-            if now.operator == "gemm":
-                made = _found(now, uses, target, dtype) or now
-            elif now.operator == "attention":
-                made = _laid(now)
-            uses[made] = uses[old]
-            return made
-
-        return graph.map(change)
+        return graph.exchange(change)
 
     run.__name__ = "find_attention"
     return run
@@ -83,7 +76,7 @@ class _Matrices(NamedTuple):
     factor: float = 1.0
 
 
-def _found(node: Node, uses: dict[Value, int], target: Target, dtype: str) -> Value | None:
+def _found(node: Node, uses: Mapping[Value, int], target: Target, dtype: str) -> Value | None:
     """The attention that a product ends; None where it ends none."""
     weights, values = node.inputs[:2]
     soft = _through(weights, uses, ("reshape", "cast", "identity"))
@@ -141,7 +134,7 @@ class _Scores(NamedTuple):
     masks: tuple[tuple[Value, tuple[int, ...]], ...]
 
 
-def _scores(x: Value, uses: dict[Value, int]) -> _Scores | None:
+def _scores(x: Value, uses: Mapping[Value, int]) -> _Scores | None:
     """What a softmax is of, from the end to the product; None where that is something else."""
     factor = 1.0
     masks: list[tuple[Value, tuple[int, ...]]] = []
@@ -227,7 +220,7 @@ def _whole(m: _Matrices, shape: tuple[int, ...]) -> Value:
     return build("transpose", reshape(m.x, (*heads, columns, rows)), axes=(0, 1, 3, 2))
 
 
-def _through(x: Value, uses: dict[Value, int], operators: Sequence[str]) -> Value:
+def _through(x: Value, uses: Mapping[Value, int], operators: Sequence[str]) -> Value:
     """What a value is made of by these operators, which nothing else reads."""
     while isinstance(x, Node) and x.operator in operators and uses.get(x, 1) == 1:
         (x,) = x.inputs

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 
 from tilewright.graph.builder import build, cast, reshape
 from tilewright.graph.graph import Graph
@@ -36,18 +37,10 @@ def gate_weights(graph: Graph) -> Graph:
     On GPUs, of images with channels last: squeeze-and-excite reads and writes an image once more
     to scale it, and of large ones there are far more pixels than channels of what comes of them.
     """
-    uses = dict(graph.uses)
-
-    def change(old: Node, now: Node) -> Value:
-        made = _gated(now, uses) or now
-        uses[made] = uses[old]
-        uses.setdefault(now, uses[old])
-        return made
-
-    return graph.map(change)
+    return graph.exchange(_gated)
 
 
-def _gated(node: Node, uses: dict[Value, int]) -> Value | None:
+def _gated(node: Node, uses: Mapping[Value, int]) -> Value | None:
     if node.operator != "conv2d" or node.attributes.get("layout") != "NHWC":
         return None
     p = node.problem
@@ -81,7 +74,7 @@ def _gated(node: Node, uses: dict[Value, int]) -> Value | None:
     return reshape(y, node.shape)
 
 
-def _scaled(x: Value, uses: dict[Value, int]) -> tuple[Value, Value] | None:
+def _scaled(x: Value, uses: Mapping[Value, int]) -> tuple[Value, Value] | None:
     """An image and the factors of its channels, in whatever type they were multiplied; weights of
     8 bits would be rounded to too few values."""
     kind = x.dtype

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
@@ -33,20 +33,13 @@ def join_pools(target: Target) -> Callable[[Graph], Graph]:
     """
 
     def run(graph: Graph) -> Graph:
-        uses = dict(graph.uses)
-
-        def change(old: Node, now: Node) -> Value:
-            made = _joined(now, uses, target) or now
-            uses[made] = uses[old]
-            return made
-
-        return graph.map(change)
+        return graph.exchange(lambda node, uses: _joined(node, uses, target))
 
     run.__name__ = "join_pools"
     return run
 
 
-def _joined(pool: Node, uses: dict[Value, int], target: Target) -> Node | None:
+def _joined(pool: Node, uses: Mapping[Value, int], target: Target) -> Node | None:
     """The convolution of a pooling with it; None where there is none, or they are better apart."""
     if pool.operator != "max_pool" or not pool.attributes.get("last"):
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -44,20 +44,13 @@ def join_products(target: Target) -> Callable[[Graph], Graph]:
     """
 
     def run(graph: Graph) -> Graph:
-        uses = dict(graph.uses)
-
-        def change(old: Node, now: Node) -> Value:
-            made = _joined(now, uses, target) or now
-            uses[made] = uses[old]
-            return made
-
-        return graph.map(change)
+        return graph.exchange(lambda node, uses: _joined(node, uses, target))
 
     run.__name__ = "join_products"
     return run
 
 
-def _joined(last: Node, uses: dict[Value, int], target: Target) -> Node | None:
+def _joined(last: Node, uses: Mapping[Value, int], target: Target) -> Node | None:
     """The two products that a node ends; None where it ends none, or they are better apart."""
     first = _product(last) and last.inputs[0]
     if not isinstance(first, Node) or not _product(first) or uses.get(first, 1) > 1:
@@ -91,7 +84,7 @@ def _joined(last: Node, uses: dict[Value, int], target: Target) -> Node | None:
 
 
 def _with_norm(
-    operands: Sequence[Value], attributes: dict[str, Any], uses: dict[Value, int]
+    operands: Sequence[Value], attributes: dict[str, Any], uses: Mapping[Value, int]
 ) -> tuple[Sequence[Value], dict[str, Any]] | None:
     """The first product of rows as they were before they were normalised, where they were: what the
     normalisation multiplies with is in the weights, and what it adds in the bias."""

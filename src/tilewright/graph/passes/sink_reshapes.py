@@ -4,7 +4,7 @@ its epilogue."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
@@ -86,7 +86,7 @@ def lift_thin_reshapes(graph: Graph) -> Graph:
     return graph.map(change)
 
 
-def _lifted(node: Node, uses: dict[Value, int]) -> Value:
+def _lifted(node: Node, uses: Mapping[Value, int]) -> Value:
     """A thin reshape before the functions of elements that it reads."""
     x = node.inputs[0]
     if not isinstance(x, Node) or uses.get(x, 1) > 1 or not x.inputs:
@@ -150,17 +150,10 @@ def _reduced(node: Node) -> Value | None:
 
 
 def _all(graph: Graph, sinks: Callable[[Node], bool]) -> Graph:
-    uses = dict(graph.uses)
-
-    def change(old: Node, now: Node) -> Value:
-        made = (_sunk(now, uses) if sinks(now) else None) or now
-        uses[made] = uses[old]
-        return made
-
-    return graph.map(change)
+    return graph.exchange(lambda node, uses: _sunk(node, uses) if sinks(node) else None)
 
 
-def _sunk(node: Node, uses: dict[Value, int]) -> Value | None:
+def _sunk(node: Node, uses: Mapping[Value, int]) -> Value | None:
     function = FUNCTIONS.get(node.operator)
     if function is None or function.kind != "broadcast":
         return None
