@@ -133,11 +133,14 @@ def put_in_place(monkeypatch: Any, refuses: str = "") -> HostDriver:
             if name in vars(module):
                 monkeypatch.setattr(module, name, value)
 
-    def build_all(problems: Any, target: Target, progress: Any = None) -> Any:
+    def build_all(works: Any, target: Target, progress: Any = None) -> Any:
         if target.kind != "cuda":
-            return kernels.build_all(problems, target, progress)
-        found = kernels.build_all(problems, Target.parse("llvm"), progress)
-        return {key: _Kernel(driver, kernel) for key, kernel in found.items()}
+            return kernels.build_all(works, target, progress)
+        found = kernels.build_all(works, Target.parse("llvm"), progress)
+        return {
+            key: built._replace(kernel=_Kernel(driver, built.kernel))  # type: ignore[arg-type]
+            for key, built in found.items()
+        }
 
     monkeypatch.setattr(executor, "build_all", build_all)
     return driver
