@@ -309,3 +309,24 @@ def test_a_sum_with_a_part_of_a_whole_has_a_kernel():
     v = random.standard_normal((2, 5, 7, 16)).astype("float32")
     found = run(graph, x=v)
     assert relative(found["z"], found["p"] + np.exp(v)) < 1e-6
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_functions_of_elements_write_and_read_parts_where_they_lie(axis):
+    """Over as few dimensions as gaps leave: none of it is copied."""
+    x = Input("x", (2, 3, 5, 16), "float32")
+    a, b = Node("exp", (x,)), Node("abs", (x,))
+    whole = Node("concatenate", (a, b), {"axis": axis})
+    given = {"axis": (axis,), "keepdims": True}
+    least, e = Node("negative", (Node("max", (a,), given),)), Node("negative", (a,))
+    results = {"y": Node("max", (whole,), given), "a": least, "e": e}
+    graph = optimized(Graph("g", (x,), results), target=CPU)
+    assert "concatenate_view" in operators(graph)
+    assert "identity" not in operators(graph)
+    assert max(n.rank for n in graph.nodes if n.operator == "exp") == 2
+    v = np.random.default_rng(0).standard_normal((2, 3, 5, 16)).astype("float32")
+    found, exp = run(graph, x=v), np.exp(v)
+    wanted = np.concatenate([exp, np.abs(v)], axis).max(axis, keepdims=True)
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-6)
+    np.testing.assert_allclose(found["a"], -exp.max(axis, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(found["e"], -exp, rtol=1e-6)
