@@ -108,3 +108,11 @@ def test_the_first_page_links_every_page_beside_it():
     first = (ROOT / "docs/index.md").read_text()
     beside = [page.name for page in PAGES[1:] if page.parent == ROOT / "docs"]
     assert [name for name in beside if name != "index.md" and f"({name})" not in first] == []
+
+
+def test_no_entry_of_the_changelog_is_there_twice():
+    """Nor a line of one, as merges leave them."""
+    entries = (ROOT / "CHANGELOG.md").read_text().split("\n- ")[1:]
+    lines = [[x.strip()[:24] for x in e.splitlines() if len(x) > 24] for e in entries]
+    assert all(len(set(x)) == len(x) for x in lines)
+    assert len({e[:60] for e in entries}) == len(entries)

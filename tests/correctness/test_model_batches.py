@@ -154,3 +154,15 @@ def test_a_convolution_is_of_as_many_images_as_all_that_it_reads() -> None:
     assert p.batch_of(4, ("data", "residual")) == Batch(8, ("data", "residual"))
     assert p.batch_of(8, ("data",)) is None
     assert p.batch_of(3, ("data", "residual")) is None
+
+
+def test_batches_beyond_a_kernels_offsets_have_kernels_of_their_own() -> None:
+    """Offsets are below 2^31 where 63 images are written, whatever number tiles are chosen for."""
+    for images, free in ((46, True), (63, True), (64, False), (90, False)):
+        x = Input("x", (images, 4096, 8192), "float16")
+        graph = Graph("g", (x,), {"y": Node("relu", (x,))})
+        (work,) = works_of(graph, _steps(graph), images, ["x"])
+        assert (work.expected is not None) == free
+        if work.expected is not None:
+            p, batch = work.expected
+            assert work.counts[0] <= p.most_of(batch) == 63

@@ -293,6 +293,11 @@ def test_a_gradient_that_is_rounding_alone_is_compared_with_its_modules():
     )
 
 
+def test_a_number_in_place_of_an_infinity_is_a_difference():
+    wanted = {"result 0": torch.tensor([-torch.inf, 1.0])}
+    assert "its result 0" in compiling._difference(wanted, {"result 0": torch.tensor([0.0, 1.0])})
+
+
 class Attention(nn.Module):
     """Queries, keys and values are parts of one product; of seven rows attention is PyTorch's."""
 

@@ -15,7 +15,7 @@ from tilewright.graph.executor import Executor
 from tilewright.graph.passes.join_parts import join_parts, own_parts
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.pipeline import optimized
-from tilewright.graph.views import dense, reshaped, views
+from tilewright.graph.views import dense, problem_of, reshaped, views
 from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d
@@ -292,3 +292,41 @@ def test_the_first_convolution_of_a_network_reads_images_as_they_lie():
     assert "transpose_view" in operators(optimized(model.graph({"x": x}), target=CPU))
     found = [str(s.node.problem) for s in model.compile({"x": x}).steps]
     assert not any("transpose(" in text for text in found)
+
+
+def test_a_sum_with_a_part_of_a_whole_has_a_kernel():
+    """The residual lies in the whole, where records of plain convolutions are looked for, too."""
+    x = Input("x", (2, 5, 7, 16), "float32")
+    random = np.random.default_rng(3)
+    w = random.standard_normal((16, 3, 3, 16)).astype("float32")
+    a, b = Node("exp", (x,)), Node("abs", (x,))
+    whole = Node("concatenate_view", (a, b), {"axis": 3})
+    given = {"layout": "NHWC", "groups": 1, "padding": 1}
+    plain = Node("conv2d", (x, Constant(w, "w")), given)
+    conv = Node("conv2d", (x, Constant(w, "w"), a), {**given, "epilogue": ("residual",)})
+    graph = own_parts(Graph("g", (x,), {"y": Node("negative", (whole,)), "z": conv, "p": plain}))
+    assert problem_of(conv, views(graph)).strides == ("residual_1120x224x32x1",)
+    v = random.standard_normal((2, 5, 7, 16)).astype("float32")
+    found = run(graph, x=v)
+    assert relative(found["z"], found["p"] + np.exp(v)) < 1e-6
+
+
+@pytest.mark.parametrize("axis", [1, 2, 3])
+def test_functions_of_elements_write_and_read_parts_where_they_lie(axis):
+    """Over as few dimensions as gaps leave: none of it is copied."""
+    x = Input("x", (2, 3, 5, 16), "float32")
+    a, b = Node("exp", (x,)), Node("abs", (x,))
+    whole = Node("concatenate", (a, b), {"axis": axis})
+    given = {"axis": (axis,), "keepdims": True}
+    least, e = Node("negative", (Node("max", (a,), given),)), Node("negative", (a,))
+    results = {"y": Node("max", (whole,), given), "a": least, "e": e}
+    graph = optimized(Graph("g", (x,), results), target=CPU)
+    assert "concatenate_view" in operators(graph)
+    assert "identity" not in operators(graph)
+    assert max(n.rank for n in graph.nodes if n.operator == "exp") == 2
+    v = np.random.default_rng(0).standard_normal((2, 3, 5, 16)).astype("float32")
+    found, exp = run(graph, x=v), np.exp(v)
+    wanted = np.concatenate([exp, np.abs(v)], axis).max(axis, keepdims=True)
+    np.testing.assert_allclose(found["y"], wanted, rtol=1e-6)
+    np.testing.assert_allclose(found["a"], -exp.max(axis, keepdims=True), rtol=1e-6)
+    np.testing.assert_allclose(found["e"], -exp, rtol=1e-6)

@@ -83,7 +83,7 @@ def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[
     mine = _traits(problem)
     known = [t for t in here if (_traits(t.problem).same, _traits(t.problem).twin)
              == (mine.same, mine.twin)]  # fmt: skip
-    plain = problem.replace(epilogue=(), constants=())
+    plain = problem.replace(epilogue=(), constants=(), strides=())
     near = min(
         known, key=lambda t: (t.problem != plain, distance(problem, t.problem)), default=None
     )

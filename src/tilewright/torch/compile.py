@@ -149,7 +149,7 @@ def _difference(wanted: _Tensors, found: _Tensors) -> str:
         errors = {n: float((wanted[n].double() - found[n].double()).norm()) for n in names}
         size, error = math.hypot(*sizes.values()), math.hypot(*errors.values())
         tolerance = max(_TOLERANCE[wanted[n].element_size() * 8] for n in names)
-        if size > 0 and not error <= tolerance * size:
+        if size > 0 and not (error <= tolerance * size and math.isfinite(error)):
             worst = max(names, key=lambda n: math.inf if math.isnan(errors[n]) else errors[n])
             return f"its {worst} differs by {errors[worst] / (sizes[worst] or 1):.2g}"
     return ""

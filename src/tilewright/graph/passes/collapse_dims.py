@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tilewright.graph.builder import reshape
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Node, Value
 from tilewright.topi.functions import FUNCTIONS
 
@@ -24,10 +25,27 @@ def collapse_dims(graph: Graph) -> Graph:
       y = reshape(%2, newshape=(1, 8, 6, 6))  # float32[1x8x6x6]
 
     Behind programs. Loops are longer then, vectors fuller, and programs of several shapes the same.
+    Dimensions between which the parts of a whole have gaps stay apart.
     """
-    return graph.map(
-        lambda old, now: _moved(now) if now.operator == "transpose" else _collapsed(now)
-    )
+    runs: dict[Value, set[int]] = {}
+    for node in graph.nodes:
+        if node.operator == "concatenate_view":
+            axis = int(node.attributes["axis"]) % node.rank
+            for part in node.inputs:
+                runs.setdefault(owner(part), set()).add(math.prod(part.shape[axis:]))
+
+    def change(old: Node, now: Node) -> Value:
+        if now.operator == "transpose":
+            return _moved(now)
+        cuts = {
+            d + old.rank - x.rank
+            for x in (old, *old.inputs)
+            for d in range(x.rank)
+            if math.prod(x.shape[d:]) in runs.get(owner(x), ())
+        }
+        return _collapsed(now, cuts)
+
+    return graph.map(change)
 
 
 def _moved(node: Node) -> Value:
@@ -49,10 +67,11 @@ def _moved(node: Node) -> Value:
     return reshape(Node("transpose", (source,), {"axes": turned}, node.name), node.shape)
 
 
-def _collapsed(node: Node) -> Value:
+def _collapsed(node: Node, cuts: Collection[int] = ()) -> Value:
+    """A function of elements over fewer dimensions; none before one of ``cuts`` is joined to it."""
     if not _is_of_elements(node) or not node.rank:
         return node
-    groups = dims_alike(node.shape, [x.shape for x in node.inputs])
+    groups = dims_alike(node.shape, [x.shape for x in node.inputs], cuts)
     if len(groups) == node.rank:
         return node
 
@@ -71,16 +90,23 @@ def _is_of_elements(node: Node) -> bool:
     return all(c in FUNCTIONS and FUNCTIONS[c].kind == "broadcast" for c in calls)
 
 
-def dims_alike(shape: Sequence[int], inputs: Sequence[Sequence[int]]) -> list[list[int]]:
-    """Dimensions of a shape in groups, in each of which every input is whole or has one element.
+def dims_alike(
+    shape: Sequence[int], inputs: Sequence[Sequence[int]], cuts: Collection[int] = ()
+) -> list[list[int]]:
+    """Dimensions of a shape in groups, in each of which every input is whole or has one element;
+    another one begins at each of ``cuts``.
 
     >>> dims_alike((2, 8, 6, 6), [(2, 8, 6, 6), (8, 1, 1)])
     [[0], [1], [2, 3]]
+    >>> dims_alike((2, 8, 6, 6), [(2, 8, 6, 6)], {1})
+    [[0], [1, 2, 3]]
     """
     whole = [(1,) * (len(shape) - len(s)) + tuple(s) for s in inputs]
     groups: list[list[int]] = []
     last: tuple[bool, ...] | None = None
     for d, extent in enumerate(shape):
+        if d in cuts:
+            last = None
         if extent == 1 and len(shape) > 1:
             if groups:
                 groups[-1].append(d)
