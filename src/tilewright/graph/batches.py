@@ -119,4 +119,7 @@ def _work(node: Node, p: Problem, images: int, known: set[Value]) -> Work:
         found = p.at(batch, count)
     except ProblemError:  # it says elsewhere how large something is
         return Work(p)
-    return Work(p, (found, Batch(count, batch.inputs)), (batch.count,))
+    expected = Batch(count, batch.inputs)
+    if batch.count > found.most_of(expected):  # launches are given counts as they are
+        return Work(p)
+    return Work(p, (found, expected), (batch.count,))
