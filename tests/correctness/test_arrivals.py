@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.support.drawn_pipelines import THREADS
 from tests.support.gpu_programs import kernel
@@ -129,6 +131,38 @@ def test_boxes_are_awaited_by_all_threads_together() -> None:
 def test_boxes_are_asked_for_by_the_thread_that_ends_their_groups() -> None:
     rest = Queue("tma", "commit"), wait(0, "tma"), SYNC, used(0, 0)
     assert kinds(boxed(0, 0, thread=1), *rest) == {"unawaited"}
+
+
+def test_a_producer_fills_again_what_all_have_waited_for_and_freed() -> None:
+    """It waits for no box itself, nor at a barrier that frees nothing."""
+    fill, again = (boxed(0, 0), Queue("tma", "commit")), (boxed(1, 0), Queue("tma", "commit"))
+    end, free = wait(0, "tma"), Sync("shared", (S,), split=True)
+    use = (end, SYNC, used(0, 0))
+
+    def produced(*between: Stmt) -> set[str]:
+        body = func(*fill, *between, *again, *use)
+        return {finding.kind for finding in check(replace(body, producer=True))}
+
+    assert produced(end, free) == set()
+    assert produced(end) == {"unawaited"}
+    assert produced(free, end) == {"unawaited"}
+    assert produced(end, SYNC) == {"unawaited"}
+    assert kinds(*fill, end, *again, *use) == set()  # the thread that fills it waits
+
+
+def test_a_producer_goes_around_a_ring_behind_barriers_that_free() -> None:
+    """Of boxes that nobody reads, too: nothing but their waits keeps them apart."""
+    free, end = Sync("shared", (S,), split=True), Queue("tma", "commit")
+    fill = seq(boxed(k, k % 4), end)
+
+    def ring_of(*parts: Stmt) -> set[str]:
+        body = func(loop(k, 40, seq(*parts)), wait(0, "tma"))
+        return {finding.kind for finding in check(replace(body, producer=True))}
+
+    assert ring_of(wait(3, "tma"), free, fill) == set()
+    assert ring_of(free, wait(3, "tma"), fill) == {"unawaited"}
+    assert ring_of(free, fill, wait(3, "tma")) == set()
+    assert ring_of(wait(4, "tma"), free, fill) == {"unawaited"}
 
 
 def test_what_tma_stores_in_global_memory_is_not_touched_again() -> None:

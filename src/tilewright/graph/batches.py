@@ -120,6 +120,6 @@ def _work(node: Node, p: Problem, images: int, known: set[Value]) -> Work:
     except ProblemError:  # it says elsewhere how large something is
         return Work(p)
     expected = Batch(count, batch.inputs)
-    if batch.count > found.most_of(expected):  # which launches do not look at
+    if batch.count > found.most_of(expected):  # launches are given counts as they are
         return Work(p)
     return Work(p, (found, expected), (batch.count,))

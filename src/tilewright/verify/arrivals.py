@@ -7,6 +7,9 @@ data, more groups are committed than may be under way then. Where a pipeline fil
 ring in turn, that follows from numbers alone: two accesses of one slot are a multiple of the number
 of slots apart. All else is asked as other proofs are.
 
+A producer waits for no box: what it fills again, all others have waited for, and arrived since then
+on a barrier that frees copies.
+
 What TMA stores in global memory has no such end: the wait for it is one until it was read. So
 nothing else in its block touches that.
 """
@@ -43,7 +46,7 @@ from tilewright.verify.finding import Finding, by_name, place, stages_of, statem
 #: In place of the first index of what touches any element, or the only one.
 _ANYWHERE = Var.make("anywhere")
 #: What does not end.
-_NEVER = Level(ANY, ANY, ANY)
+_NEVER = Level(ANY, ANY, ANY, ANY)
 #: Memory of one thread, of which :mod:`.background` tells.
 _OWN = ("local", "fragment")
 
@@ -73,10 +76,12 @@ def _lasts(access: Access, touched: Iterable[Access]) -> bool:
 
 @dataclass(frozen=True)
 class _Same:
-    """Accesses of one buffer at one place in the order of groups, and of one slot."""
+    """Accesses of one buffer at one place in the order of groups, and of one slot; ``produced`` if
+    a producer does them."""
 
     region: Node
     index: Expr  # the first one
+    produced: bool
     accesses: list[Access]
 
 
@@ -101,12 +106,12 @@ class _Queue:
                 yield self.misissued(issued)
 
     def together(self, accesses: Iterable[Access]) -> list[_Same]:
-        found: dict[tuple[Node, Expr], _Same] = {}
+        found: dict[tuple[Node, Expr, bool], _Same] = {}
         for access in accesses:
             region = self.groups.region(instruction_of(access.node))
             index = access.indices[0] if access.indices and not access.opaque else _ANYWHERE
-            same = found.setdefault((region, index), _Same(region, index, []))
-            same.accesses.append(access)
+            key = region, index, access.collective and self.kernel.func.producer
+            found.setdefault(key, _Same(*key, [])).accesses.append(access)
         return list(found.values())
 
     def compare(self, one: _Same, other: _Same) -> None:
@@ -123,11 +128,11 @@ class _Queue:
         self, one: _Same, other: _Same, early: Node, late: Node, pairs: list[tuple[Access, Access]]
     ) -> None:
         ends = not _is_store(one.accesses[0])
-        level = self.groups.level(other.region) if ends else _NEVER
+        level = self.groups.level(other.region, other.produced) if ends else _NEVER
         for order, distance in self.groups.orders(early, late):
             if ends and self.arrives(one, other, distance, level):
                 continue
-            if ends and self.groups.awaited(early, late, order):
+            if ends and self.groups.awaited(early, late, order, other.produced):
                 continue
             for a, b in pairs:
                 self.ask(a, b, order, distance, level)
@@ -247,6 +252,8 @@ class _Queue:
         at = f" at {place(self.kernel, second)}" if second else ""
         if _is_store(early):
             mend = "let the kernel touch nothing of what TMA stores in global memory"
+        elif late.collective and self.kernel.func.producer:
+            mend = "let all wait for the first, and arrive on a barrier that frees it, before that"
         else:
             mend = f"put a wait for the queue {self.queue!r} before that"
             if not QUEUES[self.queue].collective:

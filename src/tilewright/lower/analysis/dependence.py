@@ -145,8 +145,9 @@ class Dependences:
         """Conflicts of what a producer fills with what any thread did there before, unless all
         arrived in between on a barrier that frees the memory: it comes to no other one.
 
-        What threads do there later waits for the copy, as without a producer, and that waits for
-        its own ones, in the order of the program.
+        What threads do there later waits for the copy, as without a producer. That copies of the
+        producer's come one after the other is asked with their arrival
+        (:mod:`~tilewright.verify.arrivals`).
         """
         kernel = self.kernel
         for a, b in self.pairs if kernel.func.producer else ():

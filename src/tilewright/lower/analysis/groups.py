@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 from tilewright.arith.affine import Affine, as_affine, constant
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import LT, Broadcast, Expr, FloorMod, IntImm, Load, Var
+from tilewright.ir.ops import floormod, is_const
 from tilewright.ir.stmt import For, ForKind, If, Instr, Let, Queue, Sync
 from tilewright.ir.visit import exprs
 from tilewright.lower.analysis.accesses import Kernel, Node
@@ -31,15 +32,17 @@ ANY = 1 << 30
 
 class Level(NamedTuple):
     """How many groups of a thread's may not have ended, as it knows itself, as all of its warp and
-    as all of its block know."""
+    as all of its block know, and as a producer knows, which waits for no box; as much as its block
+    where there is none."""
 
     own: int
     warp: int
     block: int
+    producer: int
 
 
 #: Who knows of the end of an instruction.
-_NOBODY, _THREAD, _WARP, _BLOCK = range(4)
+_NOBODY, _THREAD, _WARP, _BLOCK, _PRODUCER = range(5)
 
 
 class _Since(NamedTuple):
@@ -100,12 +103,14 @@ class Groups:
     """Those of one ``queue`` in a kernel.
 
     Where all threads of a block wait together for what one of them has issued, each knows of the
-    end by its own wait. Else others learn of it by a barrier behind the wait.
+    end by its own wait. Else others learn of it by a barrier behind the wait; and a producer, which
+    does not wait, by one that frees copies, on which all arrive for it.
     """
 
     def __init__(self, kernel: Kernel, queue: str) -> None:
         self.kernel, self.queue = kernel, queue
         self.together = QUEUES[queue].collective
+        self.produced = kernel.func.producer
         self._counts: dict[Node, _Count] = {}
         self._commits: set[Node] = set()
         active: set[Node] = set()
@@ -116,11 +121,11 @@ class Groups:
                     active.update(node.line)
                 case Queue(name, "wait") if name == queue:
                     active.update(node.line)
-                case Sync() if not self.together:
+                case Sync(_, _, split) if not self.together or (split and self.produced):
                     active.update(node.line)
         self._active = active
         self._levels: dict[Node, Level] = {}
-        self.end = self._behind(kernel.root, Level(0, 0, 0))
+        self.end = self._behind(kernel.root, Level(0, 0, 0, 0))
 
     # ------------------------------------------------------------------ what may be under way
 
@@ -139,9 +144,10 @@ class Groups:
             node = before
         return node
 
-    def level(self, region: Node) -> Level:
-        """What may not have ended when a :meth:`region` begins."""
-        return self._levels[region]
+    def level(self, region: Node, produced: bool) -> Level:
+        """What may not have ended when a :meth:`region` begins, as a producer knows or others."""
+        known = self._levels[region]
+        return Level(*[known.producer] * len(known)) if produced else known
 
     def _behind(self, node: Node, level: Level) -> Level:
         self._levels[node] = level
@@ -152,12 +158,15 @@ class Groups:
                 return Level(*(min(n + 1, ANY) for n in level))
             case Queue(_, "wait", pending):
                 own = min(level.own, pending)
-                return Level(own, own, own) if self.together else level._replace(own=own)
+                ends = (own, own, own) if self.together else (own, *level[1:3])
+                return Level(*ends, level.producer if self.produced else ends[2])
             case Sync(scope, _, split):
+                own, warp, block, producer = level
                 if split:
-                    return level
-                warp = min(level.warp, level.own)
-                return Level(level.own, warp, level.block if scope == "warp" else warp)
+                    return Level(own, warp, block, min(producer, own if self.produced else block))
+                warp = min(warp, own)
+                block = block if scope == "warp" else warp
+                return Level(own, warp, block, producer if self.produced else block)
             case If():
                 sides = [self._behind(x, level) for x in node.children]
                 return _joined(*sides) if len(sides) > 1 else _joined(level, *sides)
@@ -172,8 +181,11 @@ class Groups:
         after = self._behind(body, level)
         begun = _joined(level, after)
         if begun != level:
-            begun = _joined(level, self._behind(body, Level(ANY, ANY, ANY)))
-            after = self._behind(body, begun)
+            most = Level(*(n if n == more else ANY for n, more in zip(level, begun, strict=True)))
+            after = self._behind(body, most)
+            if _joined(most, after) != most:
+                after = self._behind(body, Level(*[ANY] * len(level)))
+            after = self._behind(body, _joined(level, after))
         certain = isinstance(extent, IntImm) and extent.value > 0
         return after if certain else _joined(level, after)
 
@@ -189,9 +201,8 @@ class Groups:
             depth = len(meet.ancestors) + 1
             one, two = early.line[depth], late.line[depth]
             if one.number < two.number:
-                first = self._tail(early, one)
-                for between in meet.children[one.number + 1 : two.number]:
-                    first = _sum(first, self._count(between))
+                between = map(self._count, meet.children[one.number + 1 : two.number])
+                first = reduce(_sum, between, self._tail(early, one))
                 order = Order(frozenset(loops))
                 yield order, self._distance(first, self._head(late, two), loops)
         for depth, loop in enumerate(loops):
@@ -210,9 +221,9 @@ class Groups:
         """A lower bound of the number of groups from ``node`` until the kernel ends."""
         return self._tail(node, self.kernel.root).form
 
-    def awaited(self, early: Node, late: Node, order: Order) -> bool:
+    def awaited(self, early: Node, late: Node, order: Order, produced: bool = False) -> bool:
         """Whether waits, and barriers, on the shortest way from an instruction to what lies behind
-        it in ``order`` tell all of its end."""
+        it in ``order`` tell all of its end, or the producer, where that does what is ``late``."""
         if order.carried is not None:
             top = order.carried.children[0]
             since = self._rest(early, top, _Since())
@@ -230,7 +241,7 @@ class Groups:
             assert above is not None
             if above in self._active and not isinstance(above.stmt, If):
                 since = self._through(above.children[: node.number], since)
-        return since.known == _BLOCK
+        return since.known >= (_PRODUCER if produced else _BLOCK)
 
     def _rest(self, node: Node, top: Node, since: _Since) -> _Since:
         """Behind ``node``, until ``top`` around it ends, with no other iteration of a loop."""
@@ -244,7 +255,7 @@ class Groups:
 
     def _through(self, nodes: Iterable[Node], since: _Since) -> _Since:
         for node in nodes:
-            if node in self._active and since.known < _BLOCK:
+            if node in self._active and since.known < _PRODUCER:
                 since = self._once(node, since)
         return since
 
@@ -254,6 +265,8 @@ class Groups:
                 return since._replace(groups=since.groups + 1)
             case Queue(_, "wait", pending) if since.groups > pending and since.known == _NOBODY:
                 return since._replace(known=_BLOCK if self.together else _THREAD)
+            case Sync(_, _, True) if since.known == _BLOCK and self.produced:
+                return since._replace(known=_PRODUCER)
             case Sync(scope, _, split) if since.known >= _THREAD and not split:
                 return since._replace(known=max(since.known, _WARP if scope == "warp" else _BLOCK))
             case If():
@@ -274,8 +287,8 @@ class Groups:
         """Variables that are the same for all threads of a block, wherever they are."""
         params = self.kernel.func.params
         extents = (x for p in params if isinstance(p, Buffer) for n in p.shape for x in exprs(n))
-        found = {x for x in (*params, *extents) if isinstance(x, Var)}
-        return frozenset(found | {axis.var for axis in self.kernel.blocks})
+        blocks = (axis.var for axis in self.kernel.blocks)
+        return frozenset(x for x in (*params, *extents, *blocks) if isinstance(x, Var))
 
     @cached_property
     def _threads(self) -> frozenset[Expr]:
@@ -350,10 +363,7 @@ class Groups:
                     total = each * max(extent.value, 0)
                     return _Count(constant(total), total)
                 return self._repeated(node, extent, each)
-        total_count = _NONE
-        for child in node.children:
-            total_count = _sum(total_count, self._count(child))
-        return total_count
+        return reduce(_sum, map(self._count, node.children), _NONE)
 
     def _repeated(self, loop: Node, extent: Expr, each: int) -> _Count:
         """``each`` times an extent that is the same for all threads and never negative."""
@@ -384,8 +394,6 @@ def congruent(index: Expr, modulus: int) -> Affine | None:
         index = index.value
     if index.dtype.lanes > 1:
         return None
-    while isinstance(index, FloorMod) and isinstance(index.b, IntImm):
-        if index.b.value % modulus:
-            break
+    while isinstance(index, FloorMod) and is_const(floormod(index.b, modulus), 0):
         index = index.a
     return as_affine(index)
