@@ -72,16 +72,6 @@ def test_images_of_another_size_have_kernels_of_their_own() -> None:
         assert free is (batch == 3)  # of each size the first batch has its own
 
 
-@pytest.mark.parametrize(("images", "free"), [(24000, True), (32767, True), (40000, False)])
-def test_kernels_for_any_batch_take_none_with_offsets_of_more_bits(images: int, free: bool) -> None:
-    """Of 2^16 numbers an image, 32768 have some that 31 bits do not count."""
-    x, w = Input("x", (images, 64, 32, 32), "float16"), Input("w", (64, 64, 1, 1), "float16")
-    for made in Node("conv2d", (x, w)), Node("relu", (x,)):
-        graph = Graph("g", (x, w), {"y": made})
-        (work,) = works_of(graph, [made], images, ("x",))
-        assert (work.expected is not None) is free
-
-
 @pytest.mark.needs_onnx
 @pytest.mark.parametrize("name", NETWORKS)
 def test_batches_near_one_another_ask_for_the_same(name: str) -> None:
