@@ -35,6 +35,7 @@ import tilewright
 from tilewright.graph.executor import Executor, _step
 from tilewright.graph.kernels import Built
 from tilewright.graph.pipeline import optimized
+from tilewright.graph.views import VIEWS, views
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
 from tilewright.select.algorithm import BuiltKernel
@@ -99,10 +100,10 @@ class Networks:
 
     def replaced(self, kernels: Mapping[str, Kernel]) -> Executor:
         """The network with other kernels, by the keys of their problems."""
-        made = copy.copy(self.base)
+        made, lies = copy.copy(self.base), views(self.base.graph)
         made.steps = tuple(
             s if (k := kernels.get(s.node.problem.key)) is None
-            else _step(s.node, Built(k), self.base.index, self.known)
+            else _step(s.node, s.node.problem, Built(k), lies, self.base.index, self.known)
             for s in self.base.steps
         )  # fmt: skip
         made.constants = self.known.arrays
@@ -213,7 +214,7 @@ def main() -> None:
     images = images.to("cuda", torch.float16)
     model = tilewright.load(data, target="cuda")
     graph = optimized(model.graph({"x": images}), target=model.target)
-    problems = {n.problem.key: n.problem for n in graph.nodes if n.operator != "reshape"}
+    problems = {n.problem.key: n.problem for n in graph.nodes if n.operator not in VIEWS}
     target = with_own_architecture(model.target)
     # The most time first, by what is known before: candidates of the same rank at one time.
     order = sorted(problems.values(), key=lambda p: -floor(p))

@@ -62,6 +62,15 @@ def test_records_of_other_operators_constants_do_not_matter(tmp_path, problem):
         assert next(guesses(problem, LLVM, "this one")).seconds == pytest.approx(1e-6)
 
 
+def test_a_record_of_a_problem_is_that_of_its_views(tmp_path):
+    """As `tilewright tune` measures the problems of a network: on dense tensors."""
+    dense = Conv.parse("1x32x14x14", "16x32x3x3", 1, padding=1, layout="NHWC", epilogue="bias")
+    record(tmp_path / "r.sqlite", dense.replace(epilogue=()), order=1)
+    record(tmp_path / "r.sqlite", dense, order=2)
+    part = dense.replace(strides=("result_9408x672x48x1",))
+    assert first(part) == first(dense) != first(dense.replace(epilogue=()))
+
+
 def first(problem, target=LLVM, device="this one"):
     found = next(guesses(problem, target, device))
     return found.template, TEMPLATES[found.template].config and vars(found.config)

@@ -59,7 +59,7 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
     mine, brought = own(target.kind), shipped(target.kind)
     here = [t for t in (*mine, *brought) if device and t.device == device]
     for tuned in here:
-        if _without_constants(tuned.problem) == _without_constants(problem):
+        if _as_dense(tuned.problem) == _as_dense(problem):
             yield from _measured(tuned, problem, target)
             break
     else:
@@ -72,9 +72,10 @@ def guesses(problem: Problem, target: Target, device: str) -> Iterator[Guess]:
 
 
 @functools.lru_cache(8192)
-def _without_constants(p: Problem) -> Problem:
-    """The same with all operands given in each call: what is fast does not depend on which are."""
-    return p.replace(constants=()) if p.constants else p
+def _as_dense(p: Problem) -> Problem:
+    """The same with all operands given in each call, and dense: what is fast does not depend on
+    which are, and hardly on gaps between their rows."""
+    return p.replace(constants=(), strides=()) if p.constants or p.strides else p
 
 
 def _twins(problem: Problem, target: Target, here: Sequence[Tuned]) -> Iterator[Guess]:
