@@ -111,8 +111,8 @@ def test_an_extent_that_is_one_of_images_by_chance_changes_nothing() -> None:
     x, w = Input("x", (8, 8), "float32"), Input("w", (8,), "float32")
     graph = Graph("g", (x, w), {"y": Node("multiply", (x, w))})
     (work,) = works_of(graph, _steps(graph), 8, ("x", "w"))
-    assert work.expected is not None
-    assert work.expected[1] == Batch(8, ("a0", "a1"))  # of which there is no product
+    assert work.problem.batch_of(8, ("a0", "a1")) == Batch(8, ("a0", "a1"))
+    assert work.expected is None  # there is no product of 9
     assert build_all([work], Target.parse("sim"))[work.problem.key].counts == ()
     (work,) = works_of(graph, _steps(graph), 8, ("x",))
     assert build_all([work], Target.parse("sim"))[work.problem.key].counts == (8,)
@@ -146,6 +146,16 @@ def test_the_first_batch_of_each_size_has_its_own() -> None:
     assert not any(batches.images(s, Target.parse("llvm")) for s in shapes)
     assert Batches().images(shapes[0], HOPPER) == 0
     assert Batches(("x",), first=False).images(shapes[0], HOPPER) == 8
+
+
+@pytest.mark.parametrize("pass_", ["forward", "dgrad", "wgrad"])
+def test_a_filter_does_not_say_how_many_images_a_kernel_takes(pass_: str) -> None:
+    """Its offsets are the same of any number: here it is larger than an image 752 times."""
+    p = Conv.parse((1, 4096, 7, 7), (4096, 4096, 3, 3), 1, padding=1, pass_=pass_, layout="NHWC")
+    batch = p.batch_of(1, p.shapes())
+    assert batch is not None
+    assert p.most_of(batch) == p.most_batch == (2**31 - 1) // (4096 * 9 * 9)
+    assert p.at(batch, 5).most_of(Batch(5, batch.inputs)) == p.most_batch
 
 
 def test_a_convolution_is_of_as_many_images_as_all_that_it_reads() -> None:

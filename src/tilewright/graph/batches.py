@@ -116,10 +116,9 @@ def _work(node: Node, p: Problem, images: int, known: set[Value]) -> Work:
         return Work(p)
     count = batch.count // images * expected_of(images)
     try:
-        found = p.at(batch, count)
-    except ProblemError:  # it says elsewhere how large something is
-        return Work(p)
-    expected = Batch(count, batch.inputs)
-    if batch.count > found.most_of(expected):  # launches are given counts as they are
+        found, expected = p.at(batch, count), Batch(count, batch.inputs)
+        if batch.count > found.most_of(expected):  # launches are given counts as they are
+            return Work(p)
+    except ProblemError:  # it says elsewhere how large something is, or that is so by chance
         return Work(p)
     return Work(p, (found, expected), (batch.count,))

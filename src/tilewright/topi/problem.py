@@ -239,8 +239,13 @@ class Problem(Written):
         raise ProblemError(f"{self.operator} has no batch")
 
     def most_of(self, batch: Batch) -> int:
-        """The largest count of a batch for which all offsets are below 2^31."""
-        sizes = [math.prod(t.shape) for t in (*self.inputs().values(), self.result)]
+        """The largest count of a batch for which offsets are below 2^31 in all that grows with it:
+        a filter has as many elements whatever it is. Raises :class:`ProblemError` where there is no
+        such problem of one more."""
+        more = self.at(batch, batch.count + 1)
+        ones, others = ((*p.inputs().values(), p.result) for p in (self, more))
+        pairs = zip(ones, others, strict=True)
+        sizes = [math.prod(t.shape) for t, other in pairs if t.shape != other.shape]
         return min(self.most_batch, (2**31 - 1) * batch.count // max(1, *sizes))
 
     def declare(self, given: Any = None) -> Declared:
