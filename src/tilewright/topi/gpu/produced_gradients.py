@@ -38,9 +38,9 @@ class Rates:
     a cluster that shares boxes, and of pixels of as many images; how much counts of what comes
     through the cache, and of memory; microseconds until a block has its first step, and of each
     step by the stages, and of each box that a producer asks for; bytes that an SM stores in a
-    microsecond; those of a launch that adds parts, and bytes of parts in one; those in which blocks
-    of a cluster meet, and bytes of parts that one reads of others in one; and how far the slowest
-    hides the others."""
+    microsecond; those of a launch that adds parts, and how much of what memory takes for them counts;
+    those in which blocks of a cluster meet, and bytes of parts that one reads of others in one; and
+    how far the slowest hides the others."""
 
     products: float = 0.683
     narrow: float = 39.2
@@ -53,7 +53,7 @@ class Rates:
     asked: float = 0.118
     stored: float = 33_000
     launch: float = 1
-    added: float = 3.5e6
+    added: float = 1.2
     meeting: float = 0.8
     exchanged: float = 90_000
     power: float = 2.5
@@ -116,7 +116,8 @@ class _Sums:
         if splits == 1:
             return found + 2 * results / r.stored
         every = self.taps * self.p.out_channels * self.p.channels
-        return found + rounds * 4 * results / r.stored + r.launch + 4 * splits * every / r.added
+        added = r.launch + r.added * 4 * splits * every / MEMORY
+        return found + rounds * 4 * results / r.stored + added
 
 
 def produced_gradients(
