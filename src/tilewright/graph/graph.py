@@ -81,7 +81,7 @@ class Graph:
 
     def exchange(self, found: Callable[[Node, Mapping[Value, int]], Value | None]) -> Graph:
         """The graph with what ``found`` gives for a node, with its operands replaced, in its place,
-        where it gives anything. It is told how often values are read, those that it gave, too."""
+        where it gives anything. It receives how often values are read, those that it gave, too."""
         uses = dict(self.uses)
 
         def change(old: Node, now: Node) -> Value:

@@ -38,9 +38,9 @@ class Rates:
     a cluster that shares boxes, and of pixels of as many images; how much counts of what comes
     through the cache, and of memory; microseconds until a block has its first step, and of each
     step by the stages, and of each box that a producer asks for; bytes that an SM stores in a
-    microsecond; those of a launch that adds parts, and how much of what memory takes for them counts;
-    those in which blocks of a cluster meet, and bytes of parts that one reads of others in one; and
-    how far the slowest hides the others."""
+    microsecond; those of a launch that adds parts, and how much counts of what memory takes for
+    them; those in which blocks of a cluster meet, and bytes of parts that one reads of others in
+    one; and how far the slowest hides the others."""
 
     products: float = 0.683
     narrow: float = 39.2
