@@ -297,7 +297,7 @@ def test_a_mask_is_of_the_turn_that_it_guards() -> None:
 
 
 def test_what_llvms_vectoriser_breaks_is_compiled_without_it() -> None:
-    """Emitted as LLVM 22 leaves it, with a value used before it is computed, it ends the process."""
+    """Emitted as LLVM 22 leaves it, with a value used too early, it ends the process."""
     A = te.placeholder((6, 7, 2), "uint32", name="A")
     B = te.compute((6, 7, 2), lambda i, j, k: te.max(A[i, j, k], te.const(100, "uint32")), name="B")
     s = te.create_schedule(B.op)

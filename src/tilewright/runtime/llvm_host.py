@@ -236,10 +236,10 @@ def optimize(code: Generated, cpu: Processor) -> tuple[Any, Any]:
     """
     for slp in (True, False):
         module, machine = _optimized(code, cpu, slp)
-        # LLVM 22's SLP vectoriser may use a value before it is computed (where scalars of 32 bits in
-        # two columns are combined by umax, say), and emitting such a module ends the process
-        # ("Already set a value for this node"). What is wrong is kept as text: the error's frames
-        # would hold the module, which is to be freed before its context.
+        # LLVM 22's SLP vectoriser may use a value before it is computed (where elements of two
+        # columns are combined by umax, say), and emitting such a module ends the process ("Already
+        # set a value for this node"). What is wrong is kept as text: the error's frames would hold
+        # the module, which is to be freed before its context.
         try:
             module.verify()
         except RuntimeError as error:
