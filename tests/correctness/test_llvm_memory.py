@@ -396,3 +396,19 @@ def test_a_row_by_number_and_channel_is_read_as_it_lies() -> None:
     wanted[:, 9:99] = given.reshape(4, 90)
     np.testing.assert_array_equal(found, wanted)
     assert "gather" not in built.source
+
+
+def test_a_pixel_by_number_is_found_without_a_division() -> None:
+    """Under a mask, too, and where another dimension lies between its row and its column."""
+    a = te.placeholder((4, 1, 7, 12), name="A")
+    b = te.compute(
+        (28, 16), lambda p, c: te.if_then_else(c < 12, a[p // 7, 0, p % 7, c], 0.0), name="B"
+    )
+    s = te.create_schedule(b.op)
+    s[b].vectorize(s[b].op.axis[1])
+    built = tilewright.build(s, [a, b])
+    x, found = np.random.default_rng(0).standard_normal((4, 1, 7, 12), "f4"), poisoned((28, 16))
+    built(x, found)
+    np.testing.assert_array_equal(found[:, :12], x.reshape(28, 12))
+    assert not found[:, 12:].any()
+    assert not any(word in built.source for word in ("div", "rem"))
