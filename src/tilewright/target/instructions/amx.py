@@ -2,10 +2,10 @@
 
 A tile is a register of 16 rows of 64 bytes. Here it is a buffer of 1024 bytes without gaps, in the
 scope "local", that LLVM keeps in a tile where nothing but these instructions touches it; a loop
-that clears the sums of a product becomes one of them, too. ``amx_bf16``, ``amx_s8`` and ``amx_u8_s8`` multiply,
-``amx_load_...`` and ``amx_store_...`` move tiles from and to rows in memory, however far apart
-these are. Of the right operand those 2 elements of bfloat16, or 4 of int8, that are multiplied with
-neighbours of the left one lie side by side.
+that clears sums of products becomes one of them. ``amx_bf16``, ``amx_s8`` and ``amx_u8_s8``
+multiply, ``amx_load_...`` and ``amx_store_...`` move tiles from and to rows in memory, however far
+apart these are. Of the right operand those 2 elements of bfloat16, or 4 of int8, that are
+multiplied with neighbours of the left one lie side by side.
 
 Linux lets a process use tiles once it has asked for them, which
 :func:`tilewright.runtime.llvm_host.host_features` does.
