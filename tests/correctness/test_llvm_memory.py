@@ -412,3 +412,36 @@ def test_a_pixel_by_number_is_found_without_a_division() -> None:
     np.testing.assert_array_equal(found[:, :12], x.reshape(28, 12))
     assert not found[:, 12:].any()
     assert not any(word in built.source for word in ("div", "rem"))
+
+
+@pytest.mark.parametrize("types", ["float32", "int16", "uint8"])
+@pytest.mark.parametrize("channels", [2, 3, 4, 5])
+def test_vectors_between_one_another_are_stored_as_one(channels: int, types: str) -> None:
+    a = te.placeholder((channels, 24), types, name="A")
+    b = te.compute((24, channels), lambda p, c: a[c, p], name="B")
+    s = te.create_schedule(b.op)
+    pixel, c = s[b].op.axis
+    outer, lane = s[b].split(pixel, factor=8)
+    s[b].reorder(outer, c, lane)
+    s[b].vectorize(lane)
+    built = tilewright.build(s, [a, b])
+    x = np.arange(channels * 24).reshape(channels, 24).astype(types)
+    found = np.zeros((26, channels), x.dtype)  # with what lies behind it
+    built(x, found[:24])
+    np.testing.assert_array_equal(found[:24], x.T)
+    assert not found[24:].any()
+    one = f"<{8 * channels} x " in built.source
+    assert one == (channels <= 4)
+
+
+def test_a_loop_that_reads_what_it_stores_goes_turn_by_turn() -> None:
+    b = buffer("b", (8,), type="int32")
+
+    def body(c: Var) -> Stmt:
+        return store(b, (ramp(c, 4, 2),), E.Load(b, (ramp(0, 4, 2),), None) + one)
+
+    one = ops.const(1, "int32x4")
+    run = kernel([b], loop("c", 2, body), "llvm")
+    found = np.zeros(8, "int32")
+    run(found)
+    np.testing.assert_array_equal(found, [1, 2] * 4)

@@ -12,7 +12,8 @@ from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import int_range
 from tilewright.ir.errors import TargetError
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.visit import contents
 
 #: An offset by lane: ``base + k * step``, or each by itself.
 Lanes = tuple[Value, Value] | Value
@@ -106,6 +107,14 @@ class Offsets(Expressions):
         terms: Terms = {}
         least = self.gather(parts, 1, terms)
         return not rest and all(k % elements == 0 for k in (least, *terms.values()))
+
+    def follows(self, buffer: Buffer, indices: tuple[Expr, ...], var: Var, step: int) -> bool:
+        """Whether lanes are ``step`` elements apart, and an increment of ``var`` one element."""
+        if buffer.layout is not None and buffer.layout.swizzle is not None:
+            return False
+        (atoms, _), known, rest = self._place(buffer, indices)
+        moving = [(atom, k) for atom, k in atoms if var in contents(atom)[0]]
+        return known == step and not rest and moving == [(var, 1)]
 
     def _place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Place:
         """An offset in its parts: a sum, the step from lane to lane that is known, and the indices
