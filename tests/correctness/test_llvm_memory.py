@@ -434,6 +434,18 @@ def test_vectors_between_one_another_are_stored_as_one(channels: int, types: str
     assert one == (channels <= 4)
 
 
+def test_one_number_for_all_lanes_is_stored_between_others() -> None:
+    a, b = buffer("a", (2,), type="int64"), buffer("b", (8,), type="int64")
+
+    def body(c: Var) -> Stmt:
+        return store(b, (ramp(c, 4, 2),), E.Broadcast(E.Load(a, (c,), None), 4))
+
+    run = kernel([a, b], loop("c", 2, body), "llvm")
+    found = poisoned(8, "int64")
+    run(np.array([3, 5]), found)
+    np.testing.assert_array_equal(found, [3, 5] * 4)
+
+
 def test_a_loop_that_reads_what_it_stores_goes_turn_by_turn() -> None:
     b = buffer("b", (8,), type="int32")
 

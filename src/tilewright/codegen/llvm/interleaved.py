@@ -41,7 +41,7 @@ def write(w: Statements, s: S.For, turns: int) -> bool:
     for k in range(turns):
         with w.turn(s.var):
             w.variables[s.var] = w.arithmetic("add", first, Value(I64, str(k)))
-            held.append(w.to_memory(w.expr(value), type))
+            held.append(w.to_memory(b.splat(w.expr(value), lanes), type))
             if base is None:
                 form = w.lane_offsets(buffer, indices, lanes)
                 assert not isinstance(form, Value)
