@@ -307,3 +307,13 @@ def test_what_llvms_vectoriser_breaks_is_compiled_without_it() -> None:
     i, j, k = s[B].op.axis
     s[B].reorder(i, k, j)
     agree(s, [A], [B], "llvm")
+
+
+def test_the_last_part_of_a_vector_may_be_one_lane() -> None:
+    C = te.placeholder((8,), name="C")
+    T = te.compute(
+        (9,), lambda i: te.if_then_else(1 - i >= 1, C[(i * i) % 8], C[(-i) % 8]), name="T"
+    )
+    s = te.create_schedule(T.op)
+    s[T].vectorize(s[T].op.axis[0])
+    agree(s, [C], [T], "llvm")
