@@ -27,7 +27,7 @@ class MlpTile:
 
 def declare_groups(p: Any, tile: MlpTile, batch: Any = None) -> MlpDeclaration:
     """The program of a problem, filled up to whole instructions and steps."""
-    return declare_mlp(p, MlpFill(GROUP_ROWS * tile.groups, ROW, tile.step, ROW))
+    return declare_mlp(p, MlpFill(GROUP_ROWS * tile.groups, ROW, tile.step, ROW), batch)
 
 
 #: 16-bit numbers of 16 bytes, and threads of a row, each of which has all of it in registers.
