@@ -205,7 +205,7 @@ class Model:
                     shapes = {name: tuple(x.shape) for name, x in given.items()}
                     found = Executor(
                         graph, self.target, progress, capture=self.capture,
-                        images=self._batches.images(shapes, self.target), named=self._batches.names,
+                        images=self._batches.images(shapes), named=self._batches.names,
                         pool=self._pool,
                     )  # fmt: skip
                 self._compiled[self.key(given)] = found

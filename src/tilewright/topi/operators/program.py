@@ -102,10 +102,11 @@ class Program(Problem):
 
     def at(self, batch: Batch, count: int) -> Program:
         types = self.inputs()
-        return Program.of(
+        made = Program.of(
             [TensorType(batch.shape(n, t.shape, count), t.dtype) for n, t in types.items()],
             self.calls_at(batch, count),
         )
+        return self.replace(operands=made.operands, body=made.body)
 
     def calls_at(self, batch: Batch, count: Any) -> list[Call]:
         """The body where a batch has another count: shapes that it says are of as many."""
