@@ -22,6 +22,8 @@ from tilewright.topi.templates import TEMPLATES, templates
 
 pytestmark = pytest.mark.needs_torch
 HOPPER = Target.parse("cuda -arch=sm_90a")
+#: Tiles of a problem that a GPU computes it by, at most.
+_TRIED = 12
 
 
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)
@@ -122,13 +124,13 @@ def test_no_steps_are_filled_up_where_a_variance_of_zero_is_no_number(hidden, st
 
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize("p", PROBLEMS[2:], ids=str)
-def test_a_gpu_computes_it_by_every_candidate(p):
+def test_a_gpu_computes_it_by_many_candidates(p):
     _check_candidates("gpu.mlp", p)
 
 
 @pytest.mark.needs_cuda
 @pytest.mark.parametrize("p", [p for p, _ in FEW], ids=str)
-def test_a_gpu_computes_few_rows_by_every_candidate(p):
+def test_a_gpu_computes_few_rows_by_many_candidates(p):
     _check_candidates("gpu.mlp_rows", p)
 
 
@@ -138,7 +140,8 @@ def _check_candidates(name, p):
     arrays = inputs(p)
     given = [array(x, "cuda:0") for x in arrays.values()]
     wanted = exact(p, arrays)
-    for tile in template.candidates(p, cuda):
+    every = template.candidates(p, cuda)
+    for tile in every[:: -(-len(every) // _TRIED)]:
         kernel = built(name, p, tile, cuda)
         y = array(np.full(p.result.shape, np.nan, "float16"), "cuda:0")
         kernel(*given, y)
