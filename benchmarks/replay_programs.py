@@ -216,6 +216,7 @@ def _dense() -> Iterator[Problem]:
     yield Mlp(m=12544, k=96, hidden=384, n=96, inner="bias+gelu", norm="1e-6",
               epilogue="bias+residual", dtype="float16")  # fmt: skip
     yield small.replace(dtype="float32", precision="tf32")
+    yield many.replace(dtype="float32", precision="tf32", pass_="wgrad")
     yield small.replace(dtype="float32", precision="winograd")
 
 
