@@ -10,6 +10,7 @@ from tests.support.tiles import HOPPER, TARGETS, check_tile, module_of
 from tilewright.ir.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.topi import Conv
+from tilewright.topi.gpu.turned_gradient_tiles import suits_turned_gradient
 from tilewright.topi.nn.turned_gradients import as_forward
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.templates import TEMPLATES, candidates
@@ -69,3 +70,8 @@ def test_the_batch_is_known() -> None:
     p = _PROBLEMS[1]
     with pytest.raises(ScheduleError, match="batch that is known"):
         TEMPLATES[_NAME].declare(p, BoxProductTile(64, 1, 1, 64, 3), te.var("n"))
+
+
+def test_a_channel_alone_is_depthwise() -> None:
+    assert suits_turned_gradient(_PROBLEMS[0])
+    assert not suits_turned_gradient(_conv((8, 1, 9, 8), (50, 1, 3, 3), padding=1))

@@ -29,7 +29,7 @@ def suits_turned_gradient(problem: Problem) -> bool:
     with channels last, and of several taps, whose windows TMA can copy once images lie last."""
     if not isinstance(problem, Conv) or problem.pass_ != "wgrad" or problem.precision != "tf32":
         return False
-    if problem.rank != 2 or not problem.channels_last or problem.groups > 1:
+    if problem.rank != 2 or not problem.channels_last or problem.groups > 1 or problem.is_depthwise:
         return False
     if max(*problem.stride, *problem.dilation) > MOST_STEP or sees_nothing(problem):
         return False
