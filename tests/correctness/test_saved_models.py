@@ -49,7 +49,10 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "chosen_kernel", refuse)
 
 
-@pytest.mark.parametrize("target", ["llvm -threads=1", "sim"])
+@pytest.mark.parametrize("target", [
+    "llvm -threads=1", "sim", pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
 def test_a_loaded_model_is_the_saved_one(
     tmp_path: Path, target: str, request: pytest.FixtureRequest
 ) -> None:
