@@ -16,6 +16,7 @@ from tilewright.cli._run.inputs import arrays
 from tilewright.cli.main import main
 from tilewright.graph.signature import Parameter
 from tilewright.ir.errors import ArgumentError
+from tilewright.select.algorithm import BuiltKernel
 
 pytestmark = pytest.mark.needs_onnx
 
@@ -120,6 +121,34 @@ def test_the_problems_of_a_model_are_those_that_tune_and_bench_take(tmp_path, ca
     _problems.add_arguments(parser)
     args = parser.parse_args(["--problems", str(problems)])
     assert [named.problem.to_json() for named in _problems.problems(args)] == lines
+
+
+def test_a_fast_run_goes_on_with_what_it_has_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    x, w = np.ones((2, 8), "float32"), np.arange(24, dtype="float32").reshape(8, 3)
+    data = onnx_model([node("MatMul", "x w")], {"x": [2, 8]}, constants={"w": w})
+    model, y = str(write(tmp_path, data)), tmp_path / "y.npy"
+    np.save(tmp_path / "x.npy", x)
+    np.save(y, x @ w)
+    options = [*f"--input x:{tmp_path}/x.npy --iter 1 --threads 1 --expect".split(), str(y)]
+    none = ["--fast_run", "--fast-run-seconds", "0", "--enable_nchw32", "--cpu"]
+    assert main(["run", model, *options, *none]) == 0
+    text = capsys.readouterr().out
+    assert "0 of 1 kernels; the next run goes on" in text
+    assert "also without --enable-nchw32" in text
+    measured: list[object] = []
+
+    def sooner(kernel: object, arrays: object) -> float:
+        measured.append(kernel)
+        return 1 / len(measured)
+
+    monkeypatch.setattr(BuiltKernel, "seconds", sooner)
+    assert main(["run", model, *options, "--full-run"]) == 0
+    assert "1 of 1 kernels\n" in capsys.readouterr().out
+    assert len(measured) > 1
+    count = len(measured)
+    assert main(["run", model, *options, "--fast-run"]) == 0  # nothing is measured again
+    assert len(measured) == count
 
 
 @pytest.mark.needs_onnxruntime

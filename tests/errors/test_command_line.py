@@ -23,11 +23,11 @@ def test_no_command_is_a_usage_error(capsys):
 
 def test_an_unknown_option_is_told_with_the_usage_of_its_command(capsys):
     with pytest.raises(SystemExit) as stop:
-        main(["run", "m.onnx", "--fast-run"])
+        main(["run", "m.onnx", "--fast-walk"])
     assert stop.value.code == 2
     text = capsys.readouterr().err
     assert "usage: tilewright run" in text
-    assert "tilewright run: error: unrecognized arguments: --fast-run" in text
+    assert "tilewright run: error: unrecognized arguments: --fast-walk" in text
 
 
 def test_an_error_of_tilewrights_own_is_one_line_and_no_traceback(monkeypatch, capsys):

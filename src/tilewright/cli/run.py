@@ -6,6 +6,7 @@
   tilewright run m.onnx --reference onnxruntime --json figures.json --html page.html
   tilewright run m.onnx --problems p.txt && tilewright tune --problems p.txt
   tilewright run m.onnx --dtype int8 --calibration a.npy --calibration b.npy --budget 0.05
+  tilewright run m.onnx --fast-run --fast-run-seconds 300
   tilewright run m.onnx --input 8x3x224x224 --save m.tw && tilewright run m.tw --input x.npy
 
 Inputs are files, literals like [1.0,2], or shapes, of which arrays are random; those that are not
@@ -24,6 +25,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.cli._run.search import LAYOUTS
 from tilewright.ir.errors import ArgumentError, TargetError
 
 if TYPE_CHECKING:
@@ -47,6 +49,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     add("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
     add("--target", help='"llvm" (the CPU, by default), "cuda", "opencl" or "sim"')
+    for name, target in (("--cpu", "llvm"), ("--cuda", "cuda")):
+        add(name, dest="target", action="store_const", const=target, help=f"--target {target}")
     add("--threads", "--multithread", type=int, metavar="N", help="of the CPU; by default all")
     add("--output", metavar="FILE.npz", help="where the outputs go")
     add(
@@ -81,6 +85,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help="absolute; by default 1e-5 of the largest number of an output",
     )
+    group = parser.add_argument_group("searching")
+    group.add_argument(
+        "--fast-run", "--fast_run", action="store_true",
+        help="measure candidates of the kernels, the longest first, and take the fastest",
+    )  # fmt: skip
+    group.add_argument(
+        "--fast-run-seconds", type=float, default=60.0, metavar="S",
+        help="for at most so long (60); the next run goes on",
+    )  # fmt: skip
+    group.add_argument(
+        "--full-run", "--full_run", action="store_true", help="the same of all, however long"
+    )
+    for layout in LAYOUTS:
+        names = dict.fromkeys((f"--enable-{layout}", f"--enable_{layout.replace('-', '_')}"))
+        group.add_argument(*names, dest="layouts", action="append_const", const=layout,
+                           default=[], help=argparse.SUPPRESS)  # fmt: skip
     group = parser.add_argument_group("measuring")
     group.add_argument("--iterations", "--iter", type=int, default=10, metavar="N", help="(10)")
     group.add_argument(
@@ -132,6 +152,9 @@ def run(args: argparse.Namespace) -> int:
     if args.save:
         check_name(Path(args.save))
     console = Console(highlight=False, stderr=args.json == "-")
+    if args.layouts:
+        asked = ", ".join(f"--enable-{x}" for x in args.layouts)
+        console.print(f"layouts are chosen for the target, also without {asked}", markup=False)
     usual = args.target is None and args.threads is None  # a saved model has its own
     target = None if usual else with_threads(args.target or "llvm", args.threads)
     begin = time.perf_counter()
@@ -155,6 +178,8 @@ def run(args: argparse.Namespace) -> int:
         f"prepare: {compiled * 1e3:.1f} ms; {len(executor.steps)} kernels, {len(executor.kernels)} "
         f"different ones; {memory:.2f} MiB between them", markup=False,
     )  # fmt: skip
+    if args.fast_run or args.full_run:
+        model, executor = _searched(model, executor, inputs, args, console)
     if args.graph:
         console.print(str(executor.graph), markup=False, soft_wrap=True)
     outputs = model.run(inputs)
@@ -206,6 +231,33 @@ def _compile(model: Model, inputs: dict[str, Any], console: Console) -> Executor
         return model.compile(
             inputs, lambda done, of: status.update(f"{done} of {of} kernels are built")
         )
+
+
+def _searched(
+    model: Model, executor: Executor, inputs: dict[str, Any], args: argparse.Namespace,
+    console: Console,
+) -> tuple[Model, Executor]:  # fmt: skip
+    """The model by the fastest of its kernels' candidates."""
+    from contextlib import nullcontext
+
+    from tilewright.cli._run.search import search
+
+    begin = time.perf_counter()
+    limit = None if args.full_run else args.fast_run_seconds
+    shown = console.status("measuring candidates") if console.is_terminal else nullcontext()
+    with shown as status:
+
+        def told(done: int, of: int) -> None:
+            if status is not None:
+                status.update(f"measured the candidates of {done} of {of} kernels")
+
+        done, of = search(executor, inputs, limit, told)
+    again = model.again()
+    found = _compile(again, inputs, console)
+    rest = "" if done == of else "; the next run goes on"
+    taken = time.perf_counter() - begin
+    console.print(f"search: {taken:.1f} s; {done} of {of} kernels{rest}", markup=False)
+    return again, found
 
 
 def _measure(

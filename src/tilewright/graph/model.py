@@ -195,7 +195,11 @@ class Model:
         kernels that are built, and of all."""
         return self._executor(arrays(self.inputs, inputs, self.device), progress)
 
-    def quantized(self, quantization: Quantization) -> Model:
+    def again(self) -> Model:
+        """The same model, compiled anew: by what was measured or tuned since."""
+        return self.quantized(self.quantization)
+
+    def quantized(self, quantization: Quantization | None) -> Model:
         """The model with products in int8, by ranges that were measured."""
         return Model(
             self.source, self.target, self.dtype or None, self.capture, quantization,
