@@ -40,6 +40,8 @@ def run(args: argparse.Namespace) -> int:
 
     usual = args.target is None and args.threads is None  # a saved model has its own
     target = None if usual else with_threads(args.target or "llvm", args.threads)
+    if target is not None and target.kind != "llvm":
+        raise ArgumentError(f"--target {target}: C is for a CPU, which is llvm")
     model = tilewright.load(args.model, target=target)
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel: kernel.export_c writes it")
