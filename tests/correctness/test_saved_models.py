@@ -146,6 +146,16 @@ def test_kernels_for_another_machine_are_compiled_again(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded(_images(2)), wanted)
 
 
+def test_kernels_of_another_version_are_compiled_again(tmp_path: Path) -> None:
+    model, path = tilewright.load(_layer()), tmp_path / "m.tw"
+    wanted = model(_images(2))
+    model.save(path)
+    _edit(path, lambda meta, _: meta.update(tilewright="0.0.1"))
+    loaded = tilewright.load(path)
+    assert not loaded.kernels()
+    np.testing.assert_array_equal(loaded(_images(2)), wanted)
+
+
 def test_files_that_are_no_saved_model_say_why(tmp_path: Path) -> None:
     model, path = tilewright.load(_layer()), tmp_path / "m.tw"
     with pytest.raises(ModelError, match=r"has no kernels to save: call it, or model.compile"):
