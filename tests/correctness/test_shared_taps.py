@@ -152,6 +152,17 @@ def test_images_of_few_channels_are_right_by_warps(target: str, data: Any) -> No
 
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("pass_", ["forward", "wgrad"])
+def test_rows_of_one_channel_are_copied(pass_: str, target: str) -> None:
+    p = Conv.parse((3, 1, 9, 16), (8, 1, 3, 3), 1, padding=1, pass_=pass_, layout="NHWC",
+                   dtype="float16")  # fmt: skip
+    assert not is_flat(p)
+    name = "gpu.warp_boxes" if pass_ == "forward" else "gpu.tap_gradient"
+    for tile in TEMPLATES[name].candidates(p, Target.parse(target))[:1]:
+        check_tile(name, p, tile, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pass_", ["forward", "wgrad"])
 @pytest.mark.parametrize(("width", "channels", "values"), [
     (16, 3, {"stride": 2, "padding": 1}), (24, 3, {"padding": (2, 1, 3, 0)}),
     (16, 5, {"stride": (1, 2), "padding": 2}), (12, 2, {"padding": 1}), (9, 8, {"padding": 1}),

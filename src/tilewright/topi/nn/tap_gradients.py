@@ -62,8 +62,10 @@ def is_thin(p: Conv) -> bool:
 
 def is_flat(p: Conv) -> bool:
     """Whether rows of an image that :func:`is_thin` are read as they lie, all elements of a row one
-    behind the other: TMA steps over rows of whole 16 bytes. Others are copied."""
-    return bool(p.channels_last) and p.width * p.channels % widths(p.dtype).chunk == 0
+    behind the other: TMA steps over rows of whole 16 bytes. Others are copied, as are those of one
+    channel, of which no dimension has several elements side by side."""
+    whole = p.width * p.channels % widths(p.dtype).chunk == 0
+    return bool(p.channels_last) and p.channels > 1 and whole
 
 
 def beyond(p: Conv) -> int:
