@@ -31,14 +31,19 @@ def built(folder: Path, *files: Path) -> None:
     subprocess.run([folder / folder.name, weights, *files], check=True, timeout=60)
 
 
-@pytest.mark.parametrize("name", ["resnet", "squeeze_excite"])
-def test_a_network_gives_the_same_outputs(name: str, tmp_path: Path, capsys: Any) -> None:
+@pytest.mark.parametrize(("name", "dtype"), [("resnet", None), ("squeeze_excite", "bfloat16")])
+def test_a_network_gives_the_same_outputs(
+    name: str, dtype: str | None, tmp_path: Path, capsys: Any
+) -> None:
     path, folder = tmp_path / "m.onnx", tmp_path / "net"
     path.write_bytes(NETWORKS[name]().model(batch="N"))
-    model = tilewright.load(path)
+    model = tilewright.load(path, dtype=dtype)
+    more = [] if dtype is None else ["--dtype", dtype]
     size = model.inputs[0].shape[2]
     x = np.random.default_rng(0).standard_normal((2, 3, size, size)).astype("float32")
-    assert main(["compile", str(path), "--input", f"2x3x{size}x{size}", "-o", str(folder)]) == 0
+    assert (
+        main(["compile", str(path), "--input", f"2x3x{size}x{size}", "-o", str(folder), *more]) == 0
+    )
     assert "make -C" in capsys.readouterr().out
     x.tofile(tmp_path / "x.raw")
     built(folder, tmp_path / "x.raw", tmp_path / "y.raw")

@@ -26,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=".npy, .npz, a literal or a shape; may be repeated, or given with semicolons",
     )  # fmt: skip
     add("--target", metavar="TARGET", help='the CPU, as "llvm -mcpu=haswell"; by default this one')
+    add("--dtype", choices=("float16", "bfloat16"), help="of products of float32")
     add("--threads", type=int, metavar="N", help="for which schedules are chosen; by default all")
     add("--name", metavar="NAME", help="of the function; by default the folder's")
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace) -> int:
     target = None if usual else with_threads(args.target or "llvm", args.threads)
     if target is not None and target.kind != "llvm":
         raise ArgumentError(f"--target {target}: C is for a CPU, which is llvm")
-    model = tilewright.load(args.model, target=target)
+    model = tilewright.load(args.model, target=target, dtype=args.dtype)
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel: kernel.export_c writes it")
     executor = model.compile(arrays(args.input, model.inputs, 0))
