@@ -195,3 +195,15 @@ def test_differences_know_nan_infinity_and_shapes():
     assert difference("y", np.array([1.01]), np.array([1.0]), 0.02, 0).fits
     assert difference("y", np.array([100.0, 1e-4]), np.array([100.0, 0.0]), 1e-4).fits
     assert not difference("y", np.array([100.0, 1e-2]), np.array([100.0, 0.0]), 1e-4).fits
+
+
+@pytest.mark.parametrize(("words", "problem"), [
+    ("--seed -1", "--seed, --rtol and --atol are not negative"),
+    ("--rtol nan", "--seed, --rtol and --atol are not negative"),
+    ("--input a:99999999x99999x99", "random numbers of 99999999x99999x99: "),
+    ("--input a:99999999999999999999x3", "random numbers of 99999999999999999999x3: "),
+    ("--threads 2 --target sim", "--threads 2: at least one, of the CPU"),
+])  # fmt: skip
+def test_numbers_that_a_run_cannot_have_are_refused(added, words, problem, capsys):
+    assert main(["run", added, *words.split()]) == 1
+    assert problem in capsys.readouterr().err
