@@ -23,7 +23,7 @@ from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.matrix_tiles import BandTile
 
 #: Tiles down and across that leave registers for what they are made of.
-_SHAPES = ((2, 2), (4, 1), (1, 4), (3, 1), (1, 2), (2, 1), (6, 1), (1, 1))
+_SHAPES = ((2, 2), (4, 1), (1, 4), (3, 1), (2, 1), (1, 2), (6, 1), (1, 1))
 _MULTIPLY, _LATENCY = 16, 52
 #: Cycles of a tile that is loaded from the first-level cache, from the second, and where rows
 #: overlap and begin anywhere; how much of that products do not hide.
@@ -33,6 +33,9 @@ _LOAD, _LOAD_FAR, _LOAD_OVERLAPPING, _SEEN = 8, 40, 120, 0.4
 #: that are stored, and of those of the filter that are packed; what these take longer where
 #: channels are not last.
 _STORE, _STORE_FAR, _LINE, _PACKED, _TURNED = 130.0, 40.0, 3.0, 16.0, 8.0
+#: Of sums of few products, how much longer that takes for each other tile that is held with it, and
+#: what those that are held together take beside.
+_BESIDE, _BEGIN = 10.0, 30.0
 #: Bytes that stay in the caches of the first and the second level, and cycles that a task takes
 #: beside.
 _FIRST, _SECOND, _TASK = 2**15, 2**20, 150.0
@@ -101,11 +104,16 @@ def band_price(p: Convolution | Gemm, t: BandTile, target: Target) -> float:
     left = _LOAD + (_LOAD_FAR - _LOAD) / math.prod(cut.taps) * (held > _FIRST)
     loads = t.down * (left if cut.joined == 1 else _LOAD_OVERLAPPING)
     loads += t.across * (_LOAD_FAR if steps * t.across * 1024 > _FIRST else _LOAD)
-    step = max(t.down * t.across * _MULTIPLY, _LATENCY) + _SEEN * loads
+    sums_held = t.down * t.across
+    step = max(sums_held * _MULTIPLY, _LATENCY) + _SEEN * loads
     own = held + sums + min(rows, cut.rows) * cut.row * -(-per // t.parts) * dtype(p.dtype).bytes
     store = _STORE + _STORE_FAR * ((own > _FIRST) + 2 * (held + sums > _SECOND))
     store += _STORE * _TURNED * (not last)
-    work = tiles // t.down * mine * (steps * step + t.down * t.across * store)
+    group = steps * step + sums_held * store
+    if steps * _MULTIPLY < _STORE:  # the epilogue of those before hides what products wait for
+        store += _BESIDE * (sums_held - 1)
+        group = sums_held * (steps * _MULTIPLY + store) + steps * _SEEN * loads + _BEGIN
+    work = tiles // t.down * mine * group
     line = _LINE * (2 if held > _FIRST else 1) if last else _LINE * _TURNED * SIDE
     whole = count * columns * t.across * steps * 1024
     packed = 0.0 if constant(p) else whole / 64 * _PACKED / threads
