@@ -37,7 +37,7 @@ from tilewright.topi.gpu.box_times import (
     time_of,
 )
 from tilewright.topi.gpu.machine import CACHE, MACHINE
-from tilewright.topi.gpu.produced_boxes import slower, whole_turns
+from tilewright.topi.gpu.produced_boxes import rows_brought, slower, whole_turns
 from tilewright.topi.nn.box_copies import copies_filter, of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, most_taps
 from tilewright.topi.operators.conv import Conv
@@ -49,9 +49,13 @@ from tilewright.topi.problem import Problem
 #: How many times as long it takes a thread whose channels are rows, and that has no two neighbours
 #: of them, to store results.
 _TURNED = 1.2
+#: Microseconds that blocks of one box each take at least, and more for each that an SM has.
+_LEAST, _BLOCK = 1.3, 0.3
+#: The same of sums in parts of which each SM has one.
+_TURNED_PARTS = 0.75
 #: A launch that adds parts, in microseconds; what a thread that adds takes for a part, and what all
 #: read of what the cache moves.
-_ADDING, _PART, _SUMMED = 0.6, 0.1, 0.75
+_ADDING, _PART, _SUMMED, _EACH = -0.5, 0.03, 0.35, 0.6
 #: Microseconds that a sum in parts gains where its filter is a constant, whose boxes are asked for
 #: before the kernel before has ended: of elements of a filter from which on that counts, and of
 #: results so few that SMs have room for blocks then (`benchmarks/network_tiles.py`, at batch 1).
@@ -204,6 +208,7 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
     known = g.problem.constants and math.prod(g.p.filter_shape) >= _MANY_TAPS
     early = _EARLY if known and results <= _FEW_RESULTS else 0.0
     written = of.written
+    wait, seen, crossing = rates_of(g.p).wait, shape.rows + shape.channels, max(g.slow) > 1
     for stages, resident, time in _staged(g, shape, 0) if into else ():
         if of.phases > 1 and stages < _AHEAD:
             continue
@@ -214,7 +219,14 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
                 each * uneven, tiles * splits, size=written,
                 brought=each * shape.step,
             )  # fmt: skip
+            if crossing:
+                cost = max(cost, rows_brought(max(g.slow), seen, each, tiles * splits))
+            if shape.turned:
+                cost *= _TURNED_PARTS if tiles * splits <= MACHINE.sms else 1
+            elif each * uneven <= stages:  # all of which are asked for at once
+                cost -= wait * each * uneven / (stages - 1)
             cost += g.before + _ADDING + _PART * splits - early
+            cost += _EACH * tiles * splits / MACHINE.sms
             cost += 4 * (splits + 1) * results / (_SUMMED * CACHE)
             yield (
                 BoxProductTile.of(
@@ -251,7 +263,10 @@ def at_once(
             if max(slow) > 1:
                 sectors = seen * slow[0] + channels * slow[1]
                 cost = max(cost, tiles * g.own * sectors * of.depth / (_SECTORS * CACHE))
-            cost *= longer
+                if tiles <= MACHINE.sms and cluster == 1:
+                    rows = shape.rows + channels
+                    cost = max(cost, rows_brought(max(slow), rows, g.own, tiles))
+            cost = longer * max(cost, _LEAST + _BLOCK * tiles * of.phases / MACHINE.sms)
             tile = BoxProductTile.of(
                 shape.box, channels, stages, turned=int(shape.turned), boxes_to=boxes_to,
                 filters_to=filters_to, added=int(late),

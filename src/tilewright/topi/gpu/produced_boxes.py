@@ -93,6 +93,9 @@ _WIDE = Rates(
     products=0.595, narrow=64.0, cache=0.36, memory=0.75, stored=28_100, last=48_400, begin=1.36,
     step=0.182, power=1.75, uneven=1.33,
 )  # fmt: skip
+#: Rows that begin within sectors of which TMA brings an SM so many in a microsecond (H200, products
+#: of few rows, 2026-11-27).
+_ROWS = 300
 #: Bytes of lines and sectors of the cache.
 _LINE, _SECTOR = 128, 32
 #: How many times as long as memory products take where they bind.
@@ -283,6 +286,14 @@ def slower(p: Convolution, r: Rates = RATES) -> tuple[float, float]:
         for n in apart
     )
     return pixels, filters
+
+
+def rows_brought(slow: float, rows: int, steps: float, blocks: int) -> float:
+    """Microseconds that an SM takes to bring rows of memory, of as many steps of each of its
+    ``blocks``, where rows begin within sectors, as ``slow`` as :func:`slower` says."""
+    if slow < RATES.sectors:
+        return 0.0
+    return RATES.begin + -(-blocks // MACHINE.sms) * steps * rows / _ROWS
 
 
 def _staged(

@@ -37,6 +37,14 @@ def steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, IterVar]:
     return sums.fuse(*order), k
 
 
+def steps_of_channels(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, IterVar, IterVar]:
+    """The loops over the channels of steps, over all taps, and over the channels of a step."""
+    *taps, c = sums.op.reduce_axis
+    c, k = sums.split(c, factor=terms_of(d))
+    sums.reorder(c, *taps, k)
+    return c, sums.fuse(*taps), k
+
+
 def axes_of(axes: Sequence[IterVar], d: BoxDeclaration) -> tuple[list[IterVar], list[IterVar]]:
     """Of the axes of sums that of the phase, where there is one, and those of a result."""
     *outer, f = axes
