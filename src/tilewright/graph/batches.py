@@ -44,11 +44,11 @@ class Work(NamedTuple):
 class Batches:
     """The batches of a model, the first extent of the inputs ``names``. On a GPU kernels are for
     any; but those of the ``first`` one are its own where nothing says that there will be others, as
-    many models are called with no other."""
+    many models are called with no other: ``own`` has it, by the shapes without it."""
 
     names: tuple[str, ...] = ()
     first: bool = True
-    _first: dict[Hashable, int] = field(default_factory=dict)
+    own: dict[Hashable, int] = field(default_factory=dict)
 
     def images(self, shapes: Mapping[str, tuple[int, ...]], target: Target) -> int:
         """How many images kernels for any batch are for; 0 where they are for these shapes."""
@@ -58,7 +58,7 @@ class Batches:
         if not self.first:
             return images
         rest = tuple(e[1:] if name in self.names else e for name, e in shapes.items())
-        return images if self._first.setdefault(rest, images) != images else 0
+        return images if self.own.setdefault(rest, images) != images else 0
 
     def without_images(self, source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Graph | None:
         """The graph of a source where there are none, and so nothing to compute; None where there

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
-from tilewright.topi.gpu.box_lines import copying, crossing, slid_over
+from tilewright.topi.gpu.box_lines import copying, crossing, short_row, slid_over
 from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of, turned_shapes
 from tilewright.topi.gpu.box_sizes import (
     STAGES,
@@ -31,6 +31,7 @@ from tilewright.topi.gpu.box_times import (
     MOST_ADDED,
     SOON,
     VOLUMES,
+    in_sectors,
     rates_of,
     reads_results,
     resident_blocks,
@@ -246,6 +247,7 @@ def at_once(
     if late and (not there or read or channels > MOST_ADDED or g.steps > SOON):
         return
     tiles, slow = shape.tiles, g.slow
+    partly = in_sectors(channels * of.stored, g.p.result_channels * of.stored)
     directly = channels in g.direct and not shape.turned
     for stages, resident, time in _staged(
         g, shape, of.staged(g.problem, shape.rows, channels, directly) + there, late
@@ -266,6 +268,9 @@ def at_once(
                 if tiles <= MACHINE.sms and cluster == 1:
                     rows = shape.rows + channels
                     cost = max(cost, rows_brought(max(slow), rows, g.own, tiles))
+            if g.problem.is_quantized:
+                short = tiles * g.own * (seen + channels) / MACHINE.sms
+                cost = max(cost, short * short_row(g.p, of.depth, of.parts)) * partly
             cost = longer * max(cost, _LEAST + _BLOCK * tiles * of.phases / MACHINE.sms)
             tile = BoxProductTile.of(
                 shape.box, channels, stages, turned=int(shape.turned), boxes_to=boxes_to,

@@ -23,10 +23,12 @@ from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.tap_gradients import (
     FILTERS,
     are_copied,
+    begins_at_chunks,
     box_of_rows,
     channels_of,
     filled,
     has_boxes,
+    is_flat,
     is_thin,
     pixel_box,
     reach,
@@ -110,7 +112,8 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
     p, found = conv_of(problem), dict[TapGradientTile, float]()
     assert p is not None
     own, _ = _summed(p)
-    for m, n, (above, r, t) in product((64, 32, 16), (64, 32, 16, 8), _taps(p)):
+    few = (24,) if is_thin(p) and not begins_at_chunks(p) else ()  # loaded by elements
+    for m, n, (above, r, t) in product((64, 32, 16), (64, 32, *few, 16, 8), _taps(p)):
         if p.dtype != "float32" and n == 8:
             continue
         for wm, wn, stages in product((1, 2, 4, 8), (1, 2, 4), (3, 4, 2)):
@@ -210,6 +213,9 @@ def _times(
         right *= 1 + (row[1] < _LINE and not thin)
     words = steps * (4 * left + shared_rows * columns * 2 * right)
     loads = words if size == 4 else words / 4
+    if size == 2 and thin and not begins_at_chunks(p):  # by elements
+        words += steps * shared_rows * columns * 2 * right
+        loads = steps * (left + shared_rows * columns * 4 * right)
     busy = (
         (warps * products * _PRODUCT[size] / SCHEDULERS) ** _POWER
         + (warps * words * _WORDS[size]) ** _POWER
@@ -222,7 +228,8 @@ def _times(
     assert isinstance(problem, Conv)
     copied = are_copied(problem)
     image, grad = (p.batch * math.prod(space) for space in (p.image, p.out_image))
-    if thin:  # rows are copied
+    rows = thin and not is_flat(p)  # are copied
+    if rows:
         memory += 2 * size * image * filled(p) / MEMORY
     memory += (
         2 * size * (copied[0] * image * p.channels + copied[1] * grad * p.out_channels) / MEMORY
@@ -237,7 +244,7 @@ def _times(
         issue = (max(1.0, waves) if waves > _ROUNDS else math.ceil(waves)) * each * alone
         cache = _CACHED * blocks * each * brought / CACHE
         cost = float((issue**4 + cache**4 + memory**4) ** 0.25)
-        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * (thin + sum(copied))
+        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * (rows + sum(copied))
         if splits > 1 or p != problem:
             cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
         yield replace(tile, splits=splits), cost

@@ -170,7 +170,8 @@ class ConvProgram(Problem):
 
     def __str__(self) -> str:
         texts = [f"t{k} = {text}" for k, text in enumerate(self.body)]
-        return f"{self.inner}: {'; '.join(texts)}"
+        more = f" at strides of {', '.join(self.strides)}" if self.strides else ""
+        return f"{self.inner}: {'; '.join(texts)}{more}"
 
     def traits(self) -> Traits:
         """Those of the convolution, among problems with the same functions."""

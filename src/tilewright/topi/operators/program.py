@@ -158,7 +158,7 @@ class Program(Problem):
 
     def __str__(self) -> str:
         texts = [f"t{k} = {text}" for k, text in enumerate(self.body)]
-        return f"program of {', '.join(self.operands)}: {'; '.join(texts)}"
+        return f"program of {', '.join(self.operands)}: {'; '.join(texts)}{self.common_text()}"
 
 
 def operand(text: str) -> TensorType:
