@@ -21,7 +21,7 @@ from tilewright.topi.gpu.box_times import rates_of, resident_blocks, time_of
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.gpu.produced_boxes import rows_brought, slower
-from tilewright.topi.nn.box_copies import sliced
+from tilewright.topi.nn.box_copies import sliced, widths
 from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile
@@ -39,8 +39,9 @@ _LEAST = 8
 _NARROWEST = 32
 #: Steps that are in shared memory at once, and the most of a block of which all are.
 _STAGES, _ALL = 6, 9
-#: Microseconds in which blocks meet, and bytes that one reads from others in one.
-_MEETING, _EXCHANGED = 1.4, 45_000
+#: Microseconds in which blocks meet whose factors have 16 bits, and others; and bytes that one
+#: reads from others in one.
+_MEETING, _MEETING_OTHERS, _EXCHANGED = 1.4, 1.8, 45_000
 #: SMs that have blocks of clusters at once, by their size: of groups of SMs some are left.
 SLOTS = {2: MACHINE.sms, 4: 120, 8: 112}
 #: Steps of a block, at least: with fewer, clusters begin later than the others end.
@@ -66,9 +67,11 @@ def cluster_price(problem: Problem, tile: BoxProductTile, target: Target) -> flo
     return _priced(problem)[tile]
 
 
-def exchange(results: int, count: int) -> float:
-    """Microseconds that ``count`` blocks of a cluster take for the parts of a tile's results."""
-    return _MEETING + 4 * results * (count - 1) / (count * _EXCHANGED)
+def exchange(results: int, count: int, halves: bool) -> float:
+    """Microseconds that ``count`` blocks of a cluster take for the parts of a tile's results, of
+    factors of 16 bits or others."""
+    meeting = _MEETING if halves else _MEETING_OTHERS
+    return meeting + 4 * results * (count - 1) / (count * _EXCHANGED)
 
 
 @functools.lru_cache(maxsize=64)
@@ -79,6 +82,7 @@ def _priced(problem: Problem) -> dict[BoxProductTile, float]:
     steps, found = of.taps * of.parts, dict[BoxProductTile, float]()
     parts = [n for n in SIZES if steps % n == 0 or (of.taps == 1 and _have_steps(steps, n))]
     before, rates, slow = copying(convolution_of(problem), p), rates_of(p), max(slower(p))
+    halves = widths(p.dtype).chunk == 8
     for rows, channels, box, turned in _shapes(problem, p, of) if parts else ():
         tiles = of.boxes(box) * -(-p.result_channels // channels)
         a_step = (rows + channels) * of.depth
@@ -94,8 +98,9 @@ def _priced(problem: Problem) -> dict[BoxProductTile, float]:
             if own < _STEPS:
                 continue
             room = (MACHINE.block_shared - kept) // a_step
-            deep = [own + 1] if own <= _ALL else []
-            for stages in (min(most, own + 1, room) for most in (*deep, _STAGES)):
+            deep = [own + 1] if halves and own <= _ALL else []
+            for most in (*deep, _STAGES):
+                stages = min(most, own + 1, room)
                 if stages < 2:
                     continue
                 resident = resident_blocks(problem, *sides, stages * a_step + kept)
@@ -107,11 +112,12 @@ def _priced(problem: Problem) -> dict[BoxProductTile, float]:
                 problem, *sides, of.depth * of.terms, own, count * tiles, stages, resident,
                 of.written / count, own * a_step, turned=turned, rates=rates,
             )  # fmt: skip
-            if own <= stages:  # all of which are asked for at once
+            if halves and own <= stages:  # all of which are asked for at once
                 cost -= rates.wait * own / (stages - 1)
-            cost = max(cost, rows_brought(slow, rows + channels, own, count * tiles))
+            if slow > 1:
+                cost = max(cost, rows_brought(slow, rows + channels, own, count * tiles))
             tile = BoxProductTile.of(box, channels, stages, count, turned=int(turned))
-            found[tile] = before + exchange(rows * channels, count) + cost
+            found[tile] = before + exchange(rows * channels, count, halves) + cost
     return found
 
 

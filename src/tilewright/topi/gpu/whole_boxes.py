@@ -29,7 +29,7 @@ from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, in_sectors, re
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.gpu.produced_boxes import rows_brought, slower
-from tilewright.topi.nn.box_copies import is_in_halves, sliced
+from tilewright.topi.nn.box_copies import is_in_halves, sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
@@ -100,7 +100,7 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
     if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[-1] > 1):
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
-    slow = max(slower(p))
+    halves, slow = widths(p.dtype).chunk == 8, max(slower(p))
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
     every = channels_of(problem, p)
     direct = direct_channels(problem, p, every, whole=True)
@@ -169,18 +169,21 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                 found[tile] = beside * cost
             shared, blocks = once + filters + added + staged + BARRIERS, boxes * others
             busy = -(-blocks // MACHINE.sms)
-            if of.phases > 1 or slices > 1 or of.block or directly or busy > _BUSY:
+            if not halves or of.phases > 1 or slices > 1 or directly or busy > _BUSY:
                 continue
             if busy > resident_blocks(problem, rows, channels, shared):
                 continue
-            late = arithmetic(problem, rows, channels, busy) + (added + _READ * read) / _STORED
-            late += numbered * rows * channels / _NUMBERS
+            late = (added + _READ * read) / _STORED + numbered * rows * channels / _NUMBERS
+            if problem.epilogue:
+                late += arithmetic(problem, rows, channels, busy)
             single = before + busy * late + _of_one_box(
                 blocks / MACHINE.sms, once + filters, products, channels, groups,
                 busy * rows * channels * of.written, steps,
             )  # fmt: skip
-            seen_rows = math.prod(seen) + of.taps * channels
-            single = max(single, memory, rows_brought(slow, seen_rows, of.parts, blocks))
+            if slow > 1:
+                seen_rows = math.prod(seen) + of.taps * channels
+                single = max(single, rows_brought(slow, seen_rows, of.parts, blocks))
+            single = max(single, memory)
             if of.parts > 1:  # all of which are asked for at once
                 found[BoxProductTile.of(box, channels, of.parts + 1, staged=channels)] = single
             if (whole := BoxProductTile.of(box, channels, 1)) in found:
@@ -195,10 +198,9 @@ def _of_one_box(
 ) -> float:  # fmt: skip
     """Microseconds of tiles of a single box each that steps of channels bring, for each SM some
     ``blocks``, ``brought`` bytes each, and ``products`` in microseconds, of ``steps``."""
-    parts = (
-        1.0, blocks, brought / 1e5, products, ROWS / channels, groups - 1, stored / _STORED, steps,
-    )  # fmt: skip
-    found = sum(weight * x for weight, x in zip(_SINGLE, parts, strict=True))
+    begin, block, byte, product, narrow, tall, store, step = _SINGLE
+    found = begin + block * blocks + byte * brought / 1e5 + product * products + step * steps
+    found += narrow * ROWS / channels + tall * (groups - 1) + store * stored / _STORED
     return found * (1 + _PARTIAL * (channels % _SECTOR > 0))
 
 
