@@ -60,6 +60,7 @@ _IN_STEPS = [
     Conv.parse((2, 136, 9, 7), (40, 136, 1, 1), 1, stride=2, dtype="bfloat16", layout="NHWC"),
     Conv.parse((2, 64, 9, 7), (136, 64, 3, 3), 1, **SMALL, pass_="dgrad"),
     Gemm(m=70, n=104, k=200, dtype="float16", transpose_b=True),
+    Conv.parse((2, 256, 9, 7), (40, 256, 1, 1), 1, stride=2, dtype="float16", layout="NHWC"),
 ]
 
 
@@ -69,7 +70,8 @@ _IN_STEPS = [
 def test_a_single_box_is_brought_in_steps_of_channels(
     target: str, stages: int, producer: bool, p: Conv | Gemm
 ) -> None:
-    """With memory for some of them, or for all, which are then asked for at once."""
+    """With memory for some of them, or for all, which are then asked for at once; two boxes are
+    one where pixels have pairs of them."""
     found = TEMPLATES["gpu.whole_boxes"].candidates(p, Target.parse(HOPPER))
     tile = next(t for t in found if t.channels <= 64)
     staged = tile.channels if producer else 0

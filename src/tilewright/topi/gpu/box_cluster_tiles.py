@@ -41,7 +41,7 @@ _NARROWEST = 32
 _STAGES, _ALL = 6, 9
 #: Microseconds in which blocks meet whose factors have 16 bits, and others; and bytes that one
 #: reads from others in one.
-_MEETING, _MEETING_OTHERS, _EXCHANGED = 1.4, 1.8, 45_000
+_MEETING, _MEETING_OTHERS, _EXCHANGED = 1.35, 1.8, 45_000
 #: SMs that have blocks of clusters at once, by their size: of groups of SMs some are left.
 SLOTS = {2: MACHINE.sms, 4: 120, 8: 112}
 #: Steps of a block, at least: with fewer, clusters begin later than the others end.

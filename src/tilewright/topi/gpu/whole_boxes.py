@@ -29,7 +29,7 @@ from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, in_sectors, re
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.gpu.produced_boxes import rows_brought, slower
-from tilewright.topi.nn.box_copies import is_in_halves, sliced, widths
+from tilewright.topi.nn.box_copies import ROW, is_in_halves, is_turned, sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
@@ -62,7 +62,7 @@ _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
 #: of an SM, of 100,000 bytes of a block, of its products, of few channels, of further warpgroups,
 #: of stores, and of a step; and of 100,000 bytes that are awaited as a whole. Fitted to 90 tiles of
 #: ResNet-50's layers at batch 1, to 10 %, on an H200.
-_BUSY, _SINGLE, _AT_ONCE = 4, (1.5, 0.86, 0.08, 0.87, 0.052, 0.137, 0.27, 0.0208), 0.3
+_BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.08, 0.8, 0.052, 0.137, 0.27, 0.0125), 0.3
 #: How much longer tiles take whose rows are no whole sectors of memory, of so many channels.
 _PARTIAL, _SECTOR = 0.05, 16
 #: Channels of a part of results, the most first.
@@ -101,6 +101,9 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
     halves, slow = widths(p.dtype).chunk == 8, max(slower(p))
+    deep = p.out_channels if p.pass_ == "dgrad" else p.channels
+    pairs = of.taps == 1 and len(of.extents) <= 3 and not is_turned(p) and deep % (2 * ROW) == 0
+    together = 2 if pairs else 1
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
     every = channels_of(problem, p)
     direct = direct_channels(problem, p, every, whole=True)
@@ -184,8 +187,9 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                 seen_rows = math.prod(seen) + of.taps * channels
                 single = max(single, rows_brought(slow, seen_rows, of.parts, blocks))
             single = max(single, memory)
-            if of.parts > 1:  # all of which are asked for at once
-                found[BoxProductTile.of(box, channels, of.parts + 1, staged=channels)] = single
+            if of.parts > together:  # all of which are asked for at once
+                stages = of.parts // together + 1
+                found[BoxProductTile.of(box, channels, stages, staged=channels)] = single
             if (whole := BoxProductTile.of(box, channels, 1)) in found:
                 single += _AT_ONCE * (once + filters) / 1e5
                 found[whole] = max(found[whole], single)

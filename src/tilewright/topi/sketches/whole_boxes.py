@@ -25,6 +25,7 @@ from tilewright.topi.pieces.step_sums import (
     add_steps,
     are_apart,
     axes_of,
+    boxes_together,
     steps,
     steps_of_channels,
 )
@@ -76,10 +77,10 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
             reader, at_box, at_filter = sums, c, c
     else:
         add_steps(s, d.sum, part, d, tile)
-    own = (*d.reach(tile.box), d.boxes.blocks[0] or d.boxes.slices * step)
-    load(
-        s[boxes], reader, at_box, -2 - d.space, own, tile.stages, False, producer=bool(tile.staged)
-    )
+    own: tuple[int, ...] = (*d.reach(tile.box), d.boxes.blocks[0] or d.boxes.slices * step)
+    if in_steps and boxes_together(d) > 1:
+        own = (boxes_together(d), *own)
+    load(s[boxes], reader, at_box, -len(own), own, tile.stages, False, producer=bool(tile.staged))
     _load_filter(s[taps], d, tile, reader, at_filter, directly, tile.stages if in_steps else 1)
     return s
 
@@ -98,6 +99,6 @@ def _load_filter(
     elif stages > 1 and not second and 3 + d.space <= MOST_DIMENSIONS:
         # All taps are one box. How many of them there are is known, of channels only up to a tile.
         seen = [extent_of(tap) for tap in d.sum.op.reduce_axis[:-1]]
-        first, box, apart = first - len(seen) - 1, (*seen, 1, *box), False
+        first, box, apart = first - len(seen) - 1, (*seen, boxes_together(d), *box), False
         taps.align_bounds(taps.op.axis[-2], tile.channels)
     load(taps, reader, at, first, box, stages, apart, producer=stages > 1 and bool(tile.staged))
