@@ -137,13 +137,7 @@ def test_each_batch_is_computed_by_kernels():
     assert not any(t.left for t in found)
 
 
-def test_kernels_for_any_batch_are_given_the_number_of_images(monkeypatch):
-    """As those of a GPU are, here on the CPU."""
-
-    def images(self, shapes, target):
-        return shapes[self.names[0]][0] if self.names else 0
-
-    monkeypatch.setattr(region.Batches, "images", images)
+def test_kernels_for_any_batch_are_given_the_number_of_images():
     net, found = Net().eval(), []
 
     def backend(graph, inputs):

@@ -254,7 +254,7 @@ class Model:
                     shapes = {name: tuple(x.shape) for name, x in given.items()}
                     found = Executor(
                         graph, self.target, progress, capture=self.capture,
-                        images=self._batches.images(shapes, self.target), named=self._batches.names,
+                        images=self._batches.images(shapes), named=self._batches.names,
                         pool=self._pool, saved=self._saved,
                     )  # fmt: skip
                 self._compiled[self.key(given)] = found
