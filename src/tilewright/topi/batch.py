@@ -45,7 +45,7 @@ class Batch:
 
 def expected_of(images: int) -> int:
     """How many images tiles are chosen for that take ``images``: the nearest power of two, or half
-    as many more than one of 16 or more, as SMs are then full, and what they do in vain counts.
+    as many more than one of 16 or more, as SMs are then full, and each image beyond costs time.
 
     >>> [expected_of(n) for n in (1, 2, 3, 5, 6, 12, 20, 48, 65, 100)]
     [1, 2, 4, 4, 8, 16, 24, 48, 64, 96]
