@@ -55,6 +55,30 @@ def test_whole_boxes_are_right_one_after_the_other(pass_: str, target: str, data
     check_tile(template.name, p, tile, target)
 
 
+_IN_STEPS = [
+    Conv.parse((1, 152, 9, 7), (40, 152, 3, 3), 1, **SMALL, epilogue="bias+residual+relu"),
+    Conv.parse((2, 136, 9, 7), (40, 136, 1, 1), 1, stride=2, dtype="bfloat16", layout="NHWC"),
+    Conv.parse((2, 64, 9, 7), (136, 64, 3, 3), 1, **SMALL, pass_="dgrad"),
+    Gemm(m=70, n=104, k=200, dtype="float16", transpose_b=True),
+    Conv.parse((2, 256, 9, 7), (40, 256, 1, 1), 1, stride=2, dtype="float16", layout="NHWC"),
+]
+
+
+@pytest.mark.parametrize("p", _IN_STEPS, ids=str)
+@pytest.mark.parametrize(("stages", "producer"), [(2, False), (5, False), (5, True)])
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_single_box_is_brought_in_steps_of_channels(
+    target: str, stages: int, producer: bool, p: Conv | Gemm
+) -> None:
+    """With memory for some of them, or for all, which are then asked for at once; two boxes are
+    one where pixels have pairs of them."""
+    found = TEMPLATES["gpu.whole_boxes"].candidates(p, Target.parse(HOPPER))
+    tile = next(t for t in found if t.channels <= 64)
+    staged = tile.channels if producer else 0
+    tile = replace(tile, boxes=1, stages=stages, staged=staged, stores=0)
+    check_tile("gpu.whole_boxes", p, tile, target)
+
+
 _ADDED = [
     Conv.parse((3, 64, 9, 7), (72, 64, 3, 3), 1, **SMALL, epilogue="bias+residual+relu"),
     Conv.parse((2, 64, 70), (136, 64, 1), 1, dtype="bfloat16", layout="NWC", epilogue="residual"),

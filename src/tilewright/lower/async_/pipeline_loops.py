@@ -119,7 +119,7 @@ class _Pipelining(InContext):
         if isinstance(loop.extent, IntImm) and loop.extent.value <= 1:
             return replace(loop, body=unmarked(loop.body, {m.buffer for m in marks}))
         check_ahead(loop, marks)
-        copies = {m.buffer: in_copies(m.buffer, m.stages) for m in marks}
+        copies = {m.buffer: in_copies(m.buffer, _used(m, loop)) for m in marks}
         self.lifted.update(copies)
         body = unallocated(loop.body, set(copies))
         made = _Pipeline(loop, marks, copies).lowered(body)
@@ -128,6 +128,15 @@ class _Pipelining(InContext):
         for buffer in copies.values():
             made = Allocate(buffer, made)
         return made
+
+
+def _used(mark: FillAhead, loop: For) -> int:
+    """Copies of a buffer that the iterations of a loop use: where these are fewer than there could
+    be copies, all of them are filled in front of it."""
+    extent = loop.extent
+    if mark.buffer.scope in REGISTERS or not isinstance(extent, IntImm):
+        return mark.stages
+    return min(mark.stages, extent.value)
 
 
 class _Pipeline:

@@ -20,7 +20,8 @@ from tilewright.topi.gpu.box_sizes import CHANNELS, Sizes, channels_of, convolut
 from tilewright.topi.gpu.box_times import rates_of, resident_blocks, time_of
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.plain_boxes import BARRIERS
-from tilewright.topi.nn.box_copies import sliced
+from tilewright.topi.gpu.produced_boxes import rows_brought, slower
+from tilewright.topi.nn.box_copies import sliced, widths
 from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile
@@ -36,10 +37,11 @@ _GROUPS = (1, 2)
 _LEAST = 8
 #: Channels of a tile whose results are rows, at least.
 _NARROWEST = 32
-#: The most steps that are in shared memory at once.
-_STAGES = 6
-#: Microseconds in which blocks meet, and bytes that one reads from others in one.
-_MEETING, _EXCHANGED = 1.8, 45_000
+#: Steps that are in shared memory at once, and the most of a block of which all are.
+_STAGES, _ALL = 6, 9
+#: Microseconds in which blocks meet whose factors have 16 bits, and others; and bytes that one
+#: reads from others in one.
+_MEETING, _MEETING_OTHERS, _EXCHANGED = 1.35, 1.8, 45_000
 #: SMs that have blocks of clusters at once, by their size: of groups of SMs some are left.
 SLOTS = {2: MACHINE.sms, 4: 120, 8: 112}
 #: Steps of a block, at least: with fewer, clusters begin later than the others end.
@@ -65,9 +67,11 @@ def cluster_price(problem: Problem, tile: BoxProductTile, target: Target) -> flo
     return _priced(problem)[tile]
 
 
-def exchange(results: int, count: int) -> float:
-    """Microseconds that ``count`` blocks of a cluster take for the parts of a tile's results."""
-    return _MEETING + 4 * results * (count - 1) / (count * _EXCHANGED)
+def exchange(results: int, count: int, halves: bool) -> float:
+    """Microseconds that ``count`` blocks of a cluster take for the parts of a tile's results, of
+    factors of 16 bits or others."""
+    meeting = _MEETING if halves else _MEETING_OTHERS
+    return meeting + 4 * results * (count - 1) / (count * _EXCHANGED)
 
 
 @functools.lru_cache(maxsize=64)
@@ -77,7 +81,8 @@ def _priced(problem: Problem) -> dict[BoxProductTile, float]:
     of = Sizes.of(p, problem.result_dtype)
     steps, found = of.taps * of.parts, dict[BoxProductTile, float]()
     parts = [n for n in SIZES if steps % n == 0 or (of.taps == 1 and _have_steps(steps, n))]
-    before = copying(convolution_of(problem), p)
+    before, rates, slow = copying(convolution_of(problem), p), rates_of(p), max(slower(p))
+    halves = widths(p.dtype).chunk == 8
     for rows, channels, box, turned in _shapes(problem, p, of) if parts else ():
         tiles = of.boxes(box) * -(-p.result_channels // channels)
         a_step = (rows + channels) * of.depth
@@ -90,18 +95,29 @@ def _priced(problem: Problem) -> dict[BoxProductTile, float]:
                 continue
             kept = BARRIERS + parts_bytes(rows, channels) + of.staged(problem, 0, channels)
             own = -(-steps // count)
-            stages = min(_STAGES, own + 1, (MACHINE.block_shared - kept) // a_step)
-            if stages < 2:
+            if own < _STEPS:
                 continue
-            resident = resident_blocks(problem, *sides, stages * a_step + kept)
-            if count * tiles > resident * SLOTS[count] or own < _STEPS:
+            room = (MACHINE.block_shared - kept) // a_step
+            deep = [own + 1] if halves and own <= _ALL else []
+            for most in (*deep, _STAGES):
+                stages = min(most, own + 1, room)
+                if stages < 2:
+                    continue
+                resident = resident_blocks(problem, *sides, stages * a_step + kept)
+                if count * tiles <= resident * SLOTS[count]:
+                    break
+            else:
                 continue
-            cost = before + exchange(rows * channels, count) + time_of(
+            cost = time_of(
                 problem, *sides, of.depth * of.terms, own, count * tiles, stages, resident,
-                of.written / count, own * a_step, turned=turned, rates=rates_of(p),
+                of.written / count, own * a_step, turned=turned, rates=rates,
             )  # fmt: skip
+            if halves and own <= stages:  # all of which are asked for at once
+                cost -= rates.wait * own / (stages - 1)
+            if slow > 1:
+                cost = max(cost, rows_brought(slow, rows + channels, own, count * tiles))
             tile = BoxProductTile.of(box, channels, stages, count, turned=int(turned))
-            found[tile] = cost
+            found[tile] = before + exchange(rows * channels, count, halves) + cost
     return found
 
 

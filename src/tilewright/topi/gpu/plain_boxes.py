@@ -38,7 +38,7 @@ from tilewright.topi.gpu.box_times import (
     time_of,
 )
 from tilewright.topi.gpu.machine import CACHE, MACHINE
-from tilewright.topi.gpu.produced_boxes import slower, whole_turns
+from tilewright.topi.gpu.produced_boxes import rows_brought, slower, whole_turns
 from tilewright.topi.nn.box_copies import copies_filter, of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, most_taps
 from tilewright.topi.operators.conv import Conv
@@ -50,9 +50,8 @@ from tilewright.topi.problem import Problem
 #: How many times as long it takes a thread whose channels are rows, and that has no two neighbours
 #: of them, to store results.
 _TURNED = 1.2
-#: A launch that adds parts, in microseconds; what a thread that adds takes for a part, and what all
-#: read of what the cache moves.
-_ADDING, _PART, _SUMMED = 0.6, 0.1, 0.75
+#: Microseconds that blocks of one box each take at least, and more for each that an SM has.
+_LEAST, _BLOCK = 1.3, 0.3
 #: Microseconds that a sum in parts gains where its filter is a constant, whose boxes are asked for
 #: before the kernel before has ended: of elements of a filter from which on that counts, and of
 #: results so few that SMs have room for blocks then (`benchmarks/network_tiles.py`, at batch 1).
@@ -72,6 +71,24 @@ _SECTORS = 1.7
 BARRIERS = 1024
 #: Blocks of a cluster: four took twice as long as two, of whatever layer.
 PAIR = 2
+
+
+class Adding(NamedTuple):
+    """What sums in parts take besides, in microseconds: a launch that adds them, less what it
+    overlaps; a part that a thread adds; the blocks of an SM. What all read of what the cache moves;
+    how much less steps wait that are all asked for at once, as a part of what they would; and how
+    many times as long blocks take whose channels are rows, where each SM has one."""
+
+    launch: float
+    part: float
+    block: float
+    read: float
+    soon: float
+    turned: float
+
+
+#: That of 16 bits, fitted to 120 tiles of ResNet-50's layers at batch 1, and of other types.
+_ADDING, _ADDING_OTHERS = Adding(-0.5, 0.03, 0.6, 0.35, 1, 0.75), Adding(0.6, 0.1, 0, 0.75, 0, 1)
 
 
 class Shape(NamedTuple):
@@ -109,6 +126,7 @@ class Given:
     steps, own : those of a result whose phase has most, and in the mean.
     alike : whether the boxes of a block have the same channels, of which it computes numbers.
     last : whether channels of the problem itself lie last, not in blocks.
+    halves : whether its factors have 16 bits.
     """
 
     problem: Problem
@@ -130,6 +148,7 @@ class Given:
     own: float
     alike: bool
     last: bool
+    halves: bool
 
     def shapes(self) -> Iterator[Shape]:
         """Those that tiles may have."""
@@ -191,7 +210,7 @@ def given(problem: Problem, split: bool, windows: bool, beside: int) -> Given:
         problem, p, of, split, longer, beside, several is not None, slices,
         copying(convolution_of(problem), p), boxes, every, direct_channels(problem, p, every),
         crossed, short, slower(p), of.taps * of.parts, of.mean * of.parts, computes_numbers(p),
-        stores_last(problem, p),
+        stores_last(problem, p), widths(p.dtype).chunk == 8,
     )  # fmt: skip
 
 
@@ -208,6 +227,8 @@ def in_parts(
     known = g.problem.constants and math.prod(g.p.filter_shape) >= _MANY_TAPS
     early = _EARLY if known and results <= _FEW_RESULTS else 0.0
     written = of.written
+    adding = _ADDING if g.halves else _ADDING_OTHERS
+    wait, seen, crossing = rates_of(g.p).wait, shape.rows + shape.channels, max(g.slow) > 1
     for stages, resident, time in _staged(g, shape, 0) if into else ():
         if of.phases > 1 and stages < _AHEAD:
             continue
@@ -218,8 +239,15 @@ def in_parts(
                 each * uneven, tiles * splits, size=written,
                 brought=each * shape.step,
             )  # fmt: skip
-            cost += g.before + _ADDING + _PART * splits - early
-            cost += 4 * (splits + 1) * results / (_SUMMED * CACHE)
+            if crossing:
+                cost = max(cost, rows_brought(max(g.slow), seen, each, tiles * splits))
+            if shape.turned:
+                cost *= adding.turned if tiles * splits <= MACHINE.sms else 1
+            elif each * uneven <= stages:
+                cost -= adding.soon * wait * each * uneven / (stages - 1)
+            cost += g.before + adding.launch + adding.part * splits - early
+            cost += adding.block * tiles * splits / MACHINE.sms
+            cost += 4 * (splits + 1) * results / (adding.read * CACHE)
             yield (
                 BoxProductTile.of(
                     shape.box, shape.channels, stages, splits, turned=int(shape.turned)
@@ -239,6 +267,7 @@ def at_once(
         return
     tiles, slow = shape.tiles, g.slow
     partly = in_sectors(channels * of.stored, g.p.result_channels * of.stored)
+    least = _LEAST + _BLOCK * tiles * of.phases / MACHINE.sms if g.halves else 0.0
     directly = channels in g.direct and not shape.turned
     for stages, resident, time in _staged(
         g, shape, of.staged(g.problem, shape.rows, channels, directly) + there, late
@@ -256,10 +285,13 @@ def at_once(
             if max(slow) > 1:
                 sectors = seen * slow[0] + channels * slow[1]
                 cost = max(cost, tiles * g.own * sectors * of.depth / (_SECTORS * CACHE))
+                if tiles <= MACHINE.sms and cluster == 1:
+                    rows = shape.rows + channels
+                    cost = max(cost, rows_brought(max(slow), rows, g.own, tiles))
             if g.problem.is_quantized:
-                rows = tiles * g.own * (seen + channels) / MACHINE.sms
-                cost = max(cost, rows * short_row(g.p, of.depth, of.parts)) * partly
-            cost *= longer
+                short = tiles * g.own * (seen + channels) / MACHINE.sms
+                cost = max(cost, short * short_row(g.p, of.depth, of.parts)) * partly
+            cost = longer * max(cost, least)
             tile = BoxProductTile.of(
                 shape.box, channels, stages, turned=int(shape.turned), boxes_to=boxes_to,
                 filters_to=filters_to, added=int(late),

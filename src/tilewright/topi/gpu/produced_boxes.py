@@ -97,6 +97,9 @@ _WIDE = Rates(
     products=0.595, narrow=64.0, cache=0.36, memory=0.75, stored=28_100, last=48_400, begin=1.36,
     step=0.182, power=1.75, uneven=1.33,
 )  # fmt: skip
+#: Rows that begin within sectors of which TMA brings an SM so many in a microsecond (H200, products
+#: of few rows, 2026-11-27), and microseconds until the first is there.
+_ROWS, _FIRST = 300, 0.6
 #: Bytes of lines and sectors of the cache.
 _LINE, _SECTOR = 128, 32
 #: How many times as long as memory products take where they bind.
@@ -104,6 +107,9 @@ _BINDS = 1.3
 #: How many times as long more than ``_FEW`` warpgroups take, and blocks that share boxes of which
 #: memory has few.
 _TALL, _FEW, _SHALLOW = 1.06, 3, 1.1
+#: How many times as long few tiles take whose rows are no whole sectors of memory, of channels in
+#: 16 bits.
+_PARTIAL, _WHOLE = 1.4, 16
 #: Results of a tile that takes that much longer.
 _SIZE = 128 * 256
 
@@ -135,6 +141,8 @@ def produced(
     # A filter that lies across the sum comes in whole rows of memory.
     fits = p.groups == of.phases == 1 and p.pass_ == "forward" and of.stored == 2 and not of.block
 
+    few_rows = of.stored == 2 and results * wide <= MACHINE.sms * ROWS * ROWS * 2
+
     def channels_for(box: tuple[int, ...]) -> list[int]:
         filling = fits and math.prod(box) <= _TALLEST
         return [*channels, *more, *(_filling(of.boxes(box), wide, channels) if filling else [])]
@@ -155,8 +163,10 @@ def produced(
         late = int(bool(found))
         found = found or list(_staged(problem, p, of, box, own, wide, own in direct))
         time = after(rows, own, bool(late))
+        partial = few_rows and own % _WHOLE > 0
         for stages, part, stores in found:
             longer = (_ADDED_STORED if stores else _ADDED) if late else 1
+            longer *= _PARTIAL if partial else 1
             for boxes_to, filters_to in _clusters(parts, number) if shared else [(1, 1)]:
                 cluster = boxes_to * filters_to
                 each = behind(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
@@ -291,6 +301,14 @@ def slower(p: Convolution, r: Rates = RATES) -> tuple[float, float]:
         for n in apart
     )
     return pixels, filters
+
+
+def rows_brought(slow: float, rows: int, steps: float, blocks: int) -> float:
+    """Microseconds that an SM takes to bring rows of memory, of as many steps of each of its
+    ``blocks``, where rows begin within sectors, as ``slow`` as :func:`slower` says."""
+    if slow < RATES.sectors:
+        return 0.0
+    return _FIRST + -(-blocks // MACHINE.sms) * steps * rows / _ROWS
 
 
 def _staged(

@@ -28,7 +28,8 @@ from tilewright.topi.gpu.box_sizes import (
 from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, in_sectors, resident_blocks
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS
-from tilewright.topi.nn.box_copies import is_in_halves, sliced
+from tilewright.topi.gpu.produced_boxes import rows_brought, slower
+from tilewright.topi.nn.box_copies import ROW, is_in_halves, is_turned, sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.problem import Problem
@@ -56,6 +57,14 @@ _TALL = 0.04
 #: Bytes of results that an SM stores in a microsecond, and results for which it reads the numbers
 #: of their channels, twice as many beside a producer; and how long that takes with one.
 _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
+#: The most blocks of an SM that have a single box each, which is brought in steps of channels, and
+#: microseconds of a single box that is brought in steps of channels: of a launch, of the blocks
+#: of an SM, of 100,000 bytes of a block, of its products, of few channels, of further warpgroups,
+#: of stores, and of a step; and of 100,000 bytes that are awaited as a whole. Fitted to 90 tiles of
+#: ResNet-50's layers at batch 1, to 10 %, on an H200.
+_BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.08, 0.8, 0.052, 0.137, 0.27, 0.0125), 0.3
+#: How much longer tiles take whose rows are no whole sectors of memory, of so many channels.
+_PARTIAL, _SECTOR = 0.05, 16
 #: Channels of a part of results, the most first.
 _PARTS = (128, 64, 32)
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -91,6 +100,10 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
     if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[-1] > 1):
         return {}
     slices, wide, steps = sliced(p), p.result_channels, of.taps * of.parts
+    halves, slow = widths(p.dtype).chunk == 8, max(slower(p))
+    deep = p.out_channels if p.pass_ == "dgrad" else p.channels
+    pairs = of.taps == 1 and len(of.extents) <= 3 and not is_turned(p) and deep % (2 * ROW) == 0
+    together = 2 if pairs else 1
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
     every = channels_of(problem, p)
     direct = direct_channels(problem, p, every, whole=True)
@@ -157,7 +170,42 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                     beside *= partly * (1 - _TALL * (groups - 1))
                 tile = BoxProductTile.of(box, channels, stages, boxes=each, staged=own)
                 found[tile] = beside * cost
+            shared, blocks = once + filters + added + staged + BARRIERS, boxes * others
+            busy = -(-blocks // MACHINE.sms)
+            if not halves or of.phases > 1 or slices > 1 or directly or busy > _BUSY:
+                continue
+            if busy > resident_blocks(problem, rows, channels, shared):
+                continue
+            late = (added + _READ * read) / _STORED + numbered * rows * channels / _NUMBERS
+            if problem.epilogue:
+                late += arithmetic(problem, rows, channels, busy)
+            single = before + busy * late + _of_one_box(
+                blocks / MACHINE.sms, once + filters, products, channels, groups,
+                busy * rows * channels * of.written, steps,
+            )  # fmt: skip
+            if slow > 1:
+                seen_rows = math.prod(seen) + of.taps * channels
+                single = max(single, rows_brought(slow, seen_rows, of.parts, blocks))
+            single = max(single, memory)
+            if of.parts > together:  # all of which are asked for at once
+                stages = of.parts // together + 1
+                found[BoxProductTile.of(box, channels, stages, staged=channels)] = single
+            if (whole := BoxProductTile.of(box, channels, 1)) in found:
+                single += _AT_ONCE * (once + filters) / 1e5
+                found[whole] = max(found[whole], single)
     return found
+
+
+def _of_one_box(
+    blocks: float, brought: int, products: float, channels: int, groups: int, stored: int,
+    steps: int,
+) -> float:  # fmt: skip
+    """Microseconds of tiles of a single box each that steps of channels bring, for each SM some
+    ``blocks``, ``brought`` bytes each, and ``products`` in microseconds, of ``steps``."""
+    begin, block, byte, product, narrow, tall, store, step = _SINGLE
+    found = begin + block * blocks + byte * brought / 1e5 + product * products + step * steps
+    found += narrow * ROWS / channels + tall * (groups - 1) + store * stored / _STORED
+    return found * (1 + _PARTIAL * (channels % _SECTOR > 0))
 
 
 def _part(problem: Problem, of: Sizes, channels: int, directly: bool) -> int:

@@ -20,6 +20,7 @@ from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import terms_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.problem import Problem
 
 
@@ -35,6 +36,24 @@ def steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, IterVar]:
     order = [c, *taken] if d.boxes.whole else [*taken, c]
     sums.reorder(*order, k)
     return sums.fuse(*order), k
+
+
+def steps_of_channels(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, IterVar, IterVar]:
+    """The loops over the channels of steps, over all taps, and over the channels of a step."""
+    *taps, c = sums.op.reduce_axis
+    c, k = sums.split(c, factor=terms_of(d))
+    c, some = sums.split(c, factor=boxes_together(d))
+    sums.reorder(c, some, *taps, k)
+    return c, sums.fuse(some, *taps), k
+
+
+def boxes_together(d: BoxDeclaration) -> int:
+    """How many boxes of up to 64 channels are brought as one: two of a convolution with a single
+    tap that has pairs of whole ones, since asking for a box takes as long as bringing a small
+    one."""
+    *taps, c = d.sum.op.reduce_axis
+    single = all(extent_of(tap) == 1 for tap in taps) and not (d.boxes.turned or d.boxes.blocks[0])
+    return 2 if single and d.space <= 2 and extent_of(c) % (2 * terms_of(d)) == 0 else 1
 
 
 def axes_of(axes: Sequence[IterVar], d: BoxDeclaration) -> tuple[list[IterVar], list[IterVar]]:

@@ -2,12 +2,15 @@
 
 Where the filter of a tile is small, a block keeps it in shared memory and computes one box of
 results after the other. TMA brings what all taps of a box see, once, while the one before is
-multiplied and stored; taps read parts of it.
+multiplied and stored; taps read parts of it. A block that computes a single box brings it, and the
+filter, in steps of channels, and multiplies those that are there.
 """
 
 from __future__ import annotations
 
-from tilewright.schedule import Schedule
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage
+from tilewright.target.boxes import MOST_DIMENSIONS
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_added import bring_added, parted
@@ -18,7 +21,14 @@ from tilewright.topi.pieces.box_results import share, staged
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.pieces.box_windows import pool, pooled
 from tilewright.topi.pieces.operand_copies import copy
-from tilewright.topi.pieces.step_sums import add_steps, are_apart, axes_of, steps
+from tilewright.topi.pieces.step_sums import (
+    add_steps,
+    are_apart,
+    axes_of,
+    boxes_together,
+    steps,
+    steps_of_channels,
+)
 from tilewright.topi.pieces.thread_order import digits, in_order_of_threads, leaves_directly
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -31,6 +41,7 @@ _WRITTEN = 32
 def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     """The schedule of a forward pass, or of a gradient by the input."""
     added = parted(d, tile)
+    in_steps = tile.boxes == 1 and tile.stages > 1 and not are_apart(d.problem)
     directly = leaves_directly(d, tile)
     kept = () if directly else (d.phased, d.by_pixels, d.before)
     s = scheduled(d.output, d.sum, *kept, *d.numbers, *d.copies, *added)
@@ -48,26 +59,46 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     for t in added:
-        bring_added(s[t], tile, box, out, 2 if tile.staged else tile.stages, bool(tile.staged))
+        ahead = 1 if in_steps else 2 if tile.staged else tile.stages
+        bring_added(s[t], tile, box, out, ahead, bool(tile.staged))
 
     sums, step = s[d.sum], step_of(d)
     sums.set_scope("fragment")
     sums.compute_at(*at_sums)
+    reader, at_box, at_filter = out, box, block
     if part is None:
-        at, k = steps(sums, d)
+        *channels, at, k = steps_of_channels(sums, d) if in_steps else steps(sums, d)
         phase, result = axes_of(sums.op.axis, d)
-        sums.reorder(*phase, at, *result, k)
+        sums.reorder(*phase, *channels, at, *result, k)
         multiply(sums, d, tile, result, at, k)
         if extent_of(at) <= _WRITTEN:
             sums.unroll(at)
+        for c in channels:
+            reader, at_box, at_filter = sums, c, c
     else:
         add_steps(s, d.sum, part, d, tile)
-    first, second = d.boxes.blocks
-    own = (*d.reach(tile.box), first or d.boxes.slices * step)
-    load(s[boxes], out, box, -2 - d.space, own, tile.stages, False, producer=bool(tile.staged))
-    box_of_taps = (step, ROW) if d.boxes.turned else (tile.channels, second or step)
-    if directly:
-        load(s[taps], out, block, -4, (*digits(d, tile), second or step), 1)
-    else:
-        load(s[taps], out, block, -2, box_of_taps, 1)
+    own: tuple[int, ...] = (*d.reach(tile.box), d.boxes.blocks[0] or d.boxes.slices * step)
+    if in_steps and boxes_together(d) > 1:
+        own = (boxes_together(d), *own)
+    load(s[boxes], reader, at_box, -len(own), own, tile.stages, False, producer=bool(tile.staged))
+    _load_filter(s[taps], d, tile, reader, at_filter, directly, tile.stages if in_steps else 1)
     return s
+
+
+def _load_filter(
+    taps: Stage, d: BoxDeclaration, tile: BoxProductTile, reader: Stage, at: IterVar,
+    directly: bool, stages: int,
+) -> None:  # fmt: skip
+    """Bring the filter of a tile, or in several ``stages`` that of a step of channels."""
+    step, second, first, apart = step_of(d), d.boxes.blocks[1], -2, True
+    box: tuple[int, ...] = (tile.channels, second or step)
+    if directly:
+        first, box = -4, (*digits(d, tile), second or step)
+    elif d.boxes.turned:
+        box = (step, ROW)
+    elif stages > 1 and not second and 3 + d.space <= MOST_DIMENSIONS:
+        # All taps are one box. How many of them there are is known, of channels only up to a tile.
+        seen = [extent_of(tap) for tap in d.sum.op.reduce_axis[:-1]]
+        first, box, apart = first - len(seen) - 1, (*seen, boxes_together(d), *box), False
+        taps.align_bounds(taps.op.axis[-2], tile.channels)
+    load(taps, reader, at, first, box, stages, apart, producer=stages > 1 and bool(tile.staged))
