@@ -33,7 +33,7 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     added = parted(d, tile)
     directly = leaves_directly(d, tile)
     kept = () if directly else (d.phased, d.by_pixels, d.before)
-    s = scheduled(d.output, d.sum, *kept, *d.numbers, *d.copies, *added)
+    s = scheduled(d.after or d.output, d.output, d.sum, *kept, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
