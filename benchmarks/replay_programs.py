@@ -217,6 +217,8 @@ def _dense() -> Iterator[Problem]:
               epilogue="bias+residual", dtype="float16")  # fmt: skip
     yield small.replace(dtype="float32", precision="tf32")
     yield many.replace(dtype="float32", precision="tf32", pass_="wgrad")
+    yield stem.replace(dtype="float32", precision="tf32", pass_="dgrad")
+    yield Conv.parse("64x256x56x56", "64x256x1x1", 1, precision="tf32x3", layout="NHWC")
     yield small.replace(dtype="float32", precision="winograd")
 
 
