@@ -17,7 +17,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Var
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access
-from tilewright.target.boxes import Box, TensorMap, box_of, start_problem
+from tilewright.target.boxes import Box, TensorMap, box_of, limits, start_problem
 
 pytest.importorskip("cuda.bindings.driver")
 
@@ -171,8 +171,8 @@ def test_a_row_goes_through_the_last_two_dimensions():
     analyzer = Analyzer()
     analyzer.bind(x, 0, 20)
 
-    def at(pixel, channels):
-        shape = (const(4), const(24), const(channels))
+    def at(pixel, channels, width=24):
+        shape = (const(4), const(width), const(channels))
         image = Buffer("image", shape, dtype("int8"), "global")
         return Access(image, (rows, pixel + lanes // channels, lanes % channels))
 
@@ -183,6 +183,15 @@ def test_a_row_goes_through_the_last_two_dimensions():
     found = cuda_maps.tiled(TensorMap(0, box), access.buffer, {})
     assert (found.extents, found.strides, found.box) == ((768, 4), (768,), (128, 4))
     assert not start_problem(access, (rows, lanes), box, analyzer)
+    # Of 3 bytes to a pixel no map has the stride, nor needs it.
+    access = at(x * 16, 3, 32)
+    box = box_of(access, (rows, lanes), (4, 48), analyzer)
+    assert isinstance(box, Box)
+    assert box.within == {1}
+    assert not limits(access.buffer, box)
+    assert "3 bytes apart" in limits(access.buffer)
+    found = cuda_maps.tiled(TensorMap(0, box), access.buffer, {})
+    assert (found.extents, found.strides) == ((96, 4), (96,))
     narrow = at(x, 12)
     box = box_of(narrow, (rows, lanes), (4, 48), analyzer)
     assert "multiple of 16" in start_problem(narrow, (rows, lanes), box, analyzer)

@@ -7,6 +7,7 @@ import re
 
 import pytest
 from tests.support.tile_programs import boxed, windows
+from tests.support.tiles import lowered
 
 from tilewright.codegen.cuda import generate
 from tilewright.codegen.mbarriers import slots
@@ -15,7 +16,7 @@ from tilewright.ir.expr import Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Access, Allocate, For, ForKind, Instr, Queue, Stmt, Sync, seq
-from tilewright.ir.visit import children
+from tilewright.ir.visit import children, statements
 from tilewright.lower.async_.insert_async_waits import insert_async_waits
 from tilewright.lower.async_.proxy_fences import proxy_fences
 from tilewright.lower.ir_builder import axes, buffer, func, store
@@ -25,6 +26,7 @@ from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.target.instructions import tma_load
 from tilewright.topi import Conv
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.templates import TEMPLATES
 
 HOPPER = "cuda -arch=sm_90a"
@@ -230,3 +232,17 @@ def test_no_load_of_a_tile_is_under_way_where_it_may_be_filled_again() -> None:
     between = re.findall(r"\b(LDS|FENCE|BAR)\b", loop.partition("UTMALDG")[0])
     assert between[-2:] == ["FENCE", "BAR"]
     assert "LDS" in between
+
+
+def test_a_filter_is_awaited_with_the_first_box_alone() -> None:
+    """Groups end in order: it was asked for before the box for which the pipeline waits."""
+    p = Conv.parse((64, 64, 16, 16), (64, 64, 3, 3), 1, padding=1, layout="NHWC", dtype="float16")
+    for staged in (0, 32):
+        tile = BoxProductTile.of((1, 16, 8), 64, 3, boxes=4, staged=staged)
+        waits = [
+            s.pending
+            for s in statements(lowered("gpu.whole_boxes", p, tile, HOPPER).body)
+            if isinstance(s, Queue) and s.queue == "tma" and s.action == "wait"
+        ]
+        assert waits
+        assert min(waits) > 0

@@ -19,6 +19,7 @@ from tilewright.target import Target
 from tilewright.topi import Conv
 from tilewright.topi.gpu.tap_gradient_tiles import shared_taps
 from tilewright.topi.gpu.warp_box_tiles import suits_narrow
+from tilewright.topi.nn.tap_gradients import is_flat
 from tilewright.topi.nn.thin_boxes import is_thin_forward
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.templates import TEMPLATES, candidates
@@ -147,6 +148,38 @@ def test_images_of_few_channels_are_right_by_warps(target: str, data: Any) -> No
     if p.out_image[-1] >= 4:
         tile = replace(tile, producer=data.draw(st.integers(0, 1)))
     check_tile("gpu.warp_boxes", p, tile, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pass_", ["forward", "wgrad"])
+def test_rows_of_one_channel_are_copied(pass_: str, target: str) -> None:
+    p = Conv.parse((3, 1, 9, 16), (8, 1, 3, 3), 1, padding=1, pass_=pass_, layout="NHWC",
+                   dtype="float16")  # fmt: skip
+    assert not is_flat(p)
+    name = "gpu.warp_boxes" if pass_ == "forward" else "gpu.tap_gradient"
+    for tile in TEMPLATES[name].candidates(p, Target.parse(target))[:1]:
+        check_tile(name, p, tile, target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pass_", ["forward", "wgrad"])
+@pytest.mark.parametrize(("width", "channels", "values"), [
+    (16, 3, {"stride": 2, "padding": 1}), (24, 3, {"padding": (2, 1, 3, 0)}),
+    (16, 5, {"stride": (1, 2), "padding": 2}), (12, 2, {"padding": 1}), (9, 8, {"padding": 1}),
+    (16, 3, {"stride": 4}), (8, 7, {"stride": 3, "padding": 3}),
+])  # fmt: skip
+def test_rows_of_few_channels_are_read_as_they_lie(
+    width: int, channels: int, values: dict[str, Any], pass_: str, target: str
+) -> None:
+    """In one kernel, and another where parts are added; from where a box may begin."""
+    p = Conv.parse((3, channels, 11, width), (24, channels, 3, 4), 1, pass_=pass_, layout="NHWC",
+                   dtype="float16", **values)  # fmt: skip
+    assert is_flat(p)
+    name = "gpu.warp_boxes" if pass_ == "forward" else "gpu.tap_gradient"
+    found = TEMPLATES[name].candidates(p, Target.parse(target))
+    for tile in found[:: len(found) // 2]:
+        kernel = check_tile(name, p, tile, target)
+        assert len(kernel.module.funcs) == 1 + (pass_ == "wgrad")
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,13 @@ class Box:
         """``digits``, of all dimensions."""
         return self.digits or ((1, 0),) * len(self.dimensions)
 
+    @property
+    def within(self) -> set[int]:
+        """The dimensions of the tensor that are joined to the next one: the map has no strides of
+        these."""
+        pairs = zip(self.dimensions, self.counts, strict=True)
+        return {d for last, count in pairs for d in range(last - count + 1, last)}
+
     def begin(self, access: Access, axes: Sequence[Var], analyzer: Analyzer) -> list[Expr]:
         """Where along the dimensions of the box the first element, of which all ``axes`` are 0,
         is."""
@@ -314,8 +321,9 @@ def _joined(access: Access, first: int, last: int, analyzer: Analyzer, proved: b
     return _joint(access.indices[first : last + 1], shape[first : last + 1], analyzer)
 
 
-def limits(buffer: Buffer) -> str:
-    """Why there is no map of a tensor, with what to do instead; empty where there is one.
+def limits(buffer: Buffer, box: Box | None = None) -> str:
+    """Why there is no map of a tensor, or none for a ``box`` of it, with what to do instead; empty
+    where there is one.
 
     Strides that only a call fixes are left to the launch.
     """
@@ -327,8 +335,9 @@ def limits(buffer: Buffer) -> str:
     *outer, last = _strides(buffer)
     if last != 1:
         return f"neighbours along the last dimension of {buffer.name} do not lie side by side"
+    within = set() if box is None else box.within
     for d, stride in enumerate(outer):
-        problem = "" if stride is None else stride_problem(buffer, d, stride)
+        problem = "" if stride is None or d in within else stride_problem(buffer, d, stride)
         if problem:
             return problem
     return ""

@@ -36,6 +36,7 @@ stay under way. Behind a branch that has awaited what fills shared memory, so ha
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
@@ -104,14 +105,17 @@ class _Use:
 @dataclass(frozen=True)
 class _Group:
     """Instructions under way, with all that they use; ``now`` if they are of this iteration of the
-    innermost pipeline for certain."""
+    innermost pipeline for certain. ``number`` is how many groups of the queue there were with it,
+    those of pipelines included, where that is known."""
 
     queue: str
     uses: frozenset[_Use]
     now: bool = True
+    number: int | None = None
 
     def joined(self, other: _Group) -> _Group:
-        return _Group(self.queue, self.uses | other.uses, self.now and other.now)
+        number = self.number if self.number == other.number else None
+        return _Group(self.queue, self.uses | other.uses, self.now and other.now, number)
 
 
 #: The groups that may be under way, the oldest first.
@@ -122,6 +126,8 @@ class _Waits:
     def __init__(self, func: Func) -> None:
         split = {s for s in statements(func.body) if isinstance(s, Sync) and s.split}
         self.behind = around_barriers(func.body, split)[1]
+        # Groups of each queue so far, counted outside of loops and branches.
+        self.count, self.inside = Counter[str](), 0
 
     def visit(self, s: Stmt, state: _State) -> tuple[Stmt, _State]:
         """``s`` with what it needs, and the groups under way after it."""
@@ -132,12 +138,14 @@ class _Waits:
         queue = _queue_of(s)
         if queue:
             waited, state = self.wait_for(s, state, QUEUES[queue].ordered and queue)
-            group = _Group(queue, frozenset(_uses(s)))
+            group = _Group(queue, frozenset(_uses(s)), number=self.counted(queue))
             fence = Queue(queue, "fence") if QUEUES[queue].fence else None
             return seq(waited, fence, s, Queue(queue, "commit")), _grown(state, group)
         if isinstance(s, Sync):
             waited, state = self.barrier(s, state)
             return seq(waited, s), state
+        if isinstance(s, Queue):
+            return s, self.of_pipeline(s, state)
         if not any(isinstance(x, (Instr, Sync)) for x in statements(s)):
             waited, state = self.wait_for(s, state, False)
             return seq(waited, s), state
@@ -152,8 +160,10 @@ class _Waits:
                 return self.loop(s, state)
             case If(condition, then, orelse):
                 waited, state = self.wait_for(_reading(condition), state, False)
+                self.inside += 1
                 yes, one = self.visit(then, state)
                 no, other = (seq(), state) if orelse is None else self.visit(orelse, state)
+                self.inside -= 1
                 ends = _ended(yes, state, one, other), _ended(no, state, other, one)
                 (yes, one), (no, other) = ends
                 empty = isinstance(no, Seq) and not no.stmts
@@ -173,18 +183,39 @@ class _Waits:
         waited, state = self.wait_for(seq(_reading(s.min), _reading(s.extent)), state, False)
         early, state = self.before_pipelines(s, state)
         waited = seq(waited, early)
+        self.inside += 1
         while True:
             body, after = self.visit(s.body, state)
             found = _merged(state, after)
             if found == state:
                 break
             state = found
+        self.inside -= 1
         return seq(waited, replace(s, body=body)), state
+
+    def counted(self, queue: str) -> int | None:
+        """The number of one more group of a queue; None inside of loops and branches."""
+        if self.inside:
+            return None
+        self.count[queue] += 1
+        return self.count[queue]
+
+    def of_pipeline(self, s: Queue, state: _State) -> _State:
+        """The groups under way behind what a pipeline does with a queue: those before the ones
+        that it leaves under way have ended."""
+        if s.action == "commit":
+            self.counted(s.queue)
+        if s.action != "wait" or self.inside:
+            return state
+        last = self.count[s.queue] - s.pending
+        return tuple(g for g in state if g.queue != s.queue or g.number is None or g.number > last)
 
     def before_pipelines(self, s: For, state: _State) -> tuple[Stmt, _State]:
         """Before a loop, waits for groups that it needs and whose queue it pipelines: inside, they
         would end what is under way for later iterations, which the pipeline alone knows of."""
+        self.inside += 1
         kept = {id(group) for group in self.visit(s.body, state)[1]}
+        self.inside -= 1
         queues = {x.queue for x in statements(s.body) if isinstance(x, Committed)}
         waits: list[Stmt] = []
         for queue in sorted(queues & {group.queue for group in state if id(group) not in kept}):

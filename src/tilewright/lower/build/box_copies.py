@@ -124,18 +124,18 @@ def _boxed(found: Instr, analyzer: Analyzer) -> Instr | str:
     assert declared.boxed is not None
     target, source = found.operands
     tensor, name = found.operands[declared.boxed], declared.operands[declared.boxed].name
-    problem = limits(tensor.buffer)
-    if problem:
-        return problem
     extents = [axis.extent for axis in declared.axes]
     box: Box | str | None = None
+    if not declared.windows:
+        box = box_of(tensor, found.axes, extents, analyzer)
+    problem = limits(tensor.buffer, box if isinstance(box, Box) else None)
+    if problem:
+        return problem
     if declared.windows:
         window = window_of(source, found.axes, extents, analyzer)
         if isinstance(window, str):
             return f"operand {name} is of no windows: {window}"
         found = replace(found, operands=(target, replace(source, window=window)))
-    else:
-        box = box_of(tensor, found.axes, extents, analyzer)
     if isinstance(box, str):
         return f"operand {name} is no box of {tensor.buffer.name}: {box}"
     problem = start_problem(tensor, found.axes, box, analyzer)

@@ -23,10 +23,12 @@ from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.tap_gradients import (
     FILTERS,
     are_copied,
+    begins_at_chunks,
     box_of_rows,
     channels_of,
     filled,
     has_boxes,
+    is_flat,
     is_thin,
     pixel_box,
     reach,
@@ -112,7 +114,8 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
     p, found = conv_of(problem), dict[TapGradientTile, float]()
     assert p is not None
     own, _ = _summed(p)
-    for m, n, (above, r, t) in product((64, 32, 16), (64, 32, 16, 8), _taps(p)):
+    few = (24,) if is_thin(p) and not begins_at_chunks(p) else ()  # loaded by elements
+    for m, n, (above, r, t) in product((64, 32, 16), (64, 32, *few, 16, 8), _taps(p)):
         if p.dtype != "float32" and n == 8:
             continue
         for wm, wn, stages in product((1, 2, 4, 8), (1, 2, 4), (3, 4, 2)):
@@ -211,7 +214,11 @@ def _times(
         left *= 1 + (row[0] < _LINE)
         right *= 1 + (row[1] < _LINE and not thin)
     words = steps * (4 * left + shared_rows * columns * 2 * right)
-    busy = warp_cycles(warps, products, words, size, apart) / MACHINE.clock
+    loads = words if size == 4 else words / 4
+    if size == 2 and thin and not begins_at_chunks(p):  # by elements
+        words += steps * shared_rows * columns * 2 * right
+        loads = steps * (left + shared_rows * columns * 4 * right)
+    busy = warp_cycles(warps, products, words, loads, size, apart) / MACHINE.clock
     extents = (p.batch, *p.out_image)
     boxes_of_all = math.prod(-(-e // n) for e, n in zip(extents, pixels, strict=True))
     tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels) * (kernel[0] // above)
@@ -219,7 +226,8 @@ def _times(
     assert isinstance(problem, Conv)
     copied = are_copied(problem)
     image, grad = (p.batch * math.prod(space) for space in (p.image, p.out_image))
-    if thin:  # rows are copied
+    rows = thin and not is_flat(p)  # are copied
+    if rows:
         memory += 2 * size * image * filled(p) / MEMORY
     memory += (
         2 * size * (copied[0] * image * p.channels + copied[1] * grad * p.out_channels) / MEMORY
@@ -234,16 +242,18 @@ def _times(
         issue = (max(1.0, waves) if waves > _ROUNDS else math.ceil(waves)) * each * alone
         cache = _CACHED * blocks * each * brought / CACHE
         cost = float((issue**4 + cache**4 + memory**4) ** 0.25)
-        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * (thin + sum(copied))
+        cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * (rows + sum(copied))
         if splits > 1 or p != problem:
             cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
         yield replace(tile, splits=splits), cost
 
 
-def warp_cycles(warps: int, products: float, words: float, size: int, apart: bool) -> float:
-    """Cycles of an SM for what each of some warps multiplies, and loads from shared memory, of
-    elements of ``size`` bytes that are taken ``apart``, or not."""
-    loads = words if size == 4 else words / 4
+def warp_cycles(
+    warps: int, products: float, words: float, loads: float, size: int, apart: bool
+) -> float:  # fmt: skip
+    """Cycles of an SM for what each of some warps multiplies, and the words that it loads from
+    shared memory by some instructions, of elements of ``size`` bytes that are taken ``apart``, or
+    not."""
     made: float = (
         (warps * products * _PRODUCT[size] / SCHEDULERS) ** _POWER
         + (warps * words * _WORDS[size]) ** _POWER

@@ -22,7 +22,7 @@ from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import in_eights, reach, up
 from tilewright.topi.nn.box_phases import all_phases, is_phased
-from tilewright.topi.nn.tap_gradients import filled
+from tilewright.topi.nn.tap_gradients import begins_at_chunks, filled, is_flat
 from tilewright.topi.nn.thin_boxes import depth, is_thin_forward
 from tilewright.topi.nn.thin_boxes import reach as thin_reach
 from tilewright.topi.operators.conv import Conv
@@ -60,6 +60,8 @@ _NARROW = 4
 _SECTOR = 16
 #: Channels of a tile of images of few.
 _MOST = 128
+#: How many times as long loads of pixels by words take, and by elements.
+_SINGLY = (2, 4)
 #: Registers of taps that a compiler keeps at most.
 _KEPT = 36
 
@@ -147,11 +149,14 @@ class _Work:
         channels = up(-(-p.out_channels // parts), 8)
         rows = 2 * p.batch * p.height * (p.padding[1] + p.width) * each
         image = 2 * p.batch * p.height * p.width * p.channels
+        copied = 0 if is_flat(p) else image + rows
+        apart = p.stride[1] * each
+        conflicts = apart // 8 if begins_at_chunks(p) else _SINGLY[apart % 2]
         return _Work(
             (p.batch, *p.out_image), p.kernel_h, 1, p.kernel_h, False, 1, 1, p.out_channels,
-            channels, depth(p), p.out_channels, p.stride[1] * each // 8,
-            functools.partial(thin_reach, p), 2, *_memory(p, p.bytes - image + rows),
-            COPYING + (image + rows) / MEMORY,
+            channels, depth(p), p.out_channels, conflicts, functools.partial(thin_reach, p), 2,
+            *_memory(p, p.bytes if copied == 0 else p.bytes - image + rows),
+            COPYING + copied / MEMORY if copied else 0,
         )  # fmt: skip
 
 

@@ -82,9 +82,9 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             registers = 2 * sums + 12 + 6 * left + _OTHERS
             if sums > _SUMS or registers > min(255, REGISTERS // (WARP * tile.groups)):
                 continue
+            words = deep // _DEEP * (4 * high + 2 * left)
             cycles = warp_cycles(
-                tile.groups, deep // _DEEP * high * left * _TERMS,
-                deep // _DEEP * (4 * high + 2 * left), 4, apart=True,
+                tile.groups, deep // _DEEP * high * left * _TERMS, words, words, 4, apart=True
             )  # fmt: skip
             number = of.boxes(box)
             tiles = number * -(-wide // channels)

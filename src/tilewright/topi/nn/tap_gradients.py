@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any
@@ -60,9 +60,33 @@ def is_thin(p: Conv) -> bool:
     return p.groups == 1 and p.channels <= w.chunk and p.kernel_w > 1 and p.dilation[1] == 1
 
 
+def is_flat(p: Conv) -> bool:
+    """Whether rows of an image that :func:`is_thin` are read as they lie, all elements of a row one
+    behind the other: TMA steps over rows of whole 16 bytes. Others are copied, as are those of one
+    channel, of which no dimension has several elements side by side."""
+    whole = p.width * p.channels % widths(p.dtype).chunk == 0
+    return bool(p.channels_last) and p.channels > 1 and whole
+
+
+def beyond(p: Conv) -> int:
+    """Elements between where rows that :func:`is_flat` begin, at a multiple of 16 bytes as boxes
+    do, and the padding before an image."""
+    before = p.padding[1] * p.channels
+    return up(before, widths(p.dtype).chunk) - before if is_flat(p) else 0
+
+
+def begins_at_chunks(p: Conv) -> bool:
+    """Whether what each result sees of rows that :func:`is_thin` begins at a multiple of 16 bytes,
+    as instructions load it."""
+    chunk = widths(p.dtype).chunk
+    return p.stride[1] * filled(p) % chunk == 0 and beyond(p) == 0
+
+
 def filled(p: Conv) -> int:
-    """Channels of a column of a row that :func:`is_thin`: as many as make what neighbouring results
-    see begin at multiples of 16 bytes, where instructions load these."""
+    """Channels of a column of a row that :func:`is_thin`. In a copy as many as make what
+    neighbouring results see begin at multiples of 16 bytes, where instructions load these."""
+    if is_flat(p):
+        return p.channels
     w = widths(p.dtype)
     return next(n for n in (4, 8) if n >= p.channels and n * p.stride[1] % w.chunk == 0)
 
@@ -73,6 +97,12 @@ class TapDeclaration(BoxDeclaration):
     filter see, where it is a part of a row of few channels."""
 
     seen: Tensor | None = None
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether what neighbouring results see begins at no multiples of 16 bytes."""
+        assert isinstance(self.problem, Conv)
+        return self.seen is not None and not begins_at_chunks(self.problem)
 
     def boxes_of(
         self, filters: int, channels: int, above: int
@@ -133,7 +163,8 @@ def box_of_rows(p: Conv, channels: int) -> tuple[int, int, int]:
     many ``channels`` of the last pixel."""
     images, rows, columns = pixel_box(p)
     rows = (rows - 1) * p.stride[0] + (p.kernel_h - 1) * p.dilation[0] + 1
-    return images, rows, (columns - 1) * p.stride[1] * filled(p) + channels
+    across = (columns - 1) * p.stride[1] * filled(p) + beyond(p) + channels
+    return images, rows, up(across, widths(p.dtype).chunk)
 
 
 def rows_of(p: Conv) -> tuple[int, int]:
@@ -169,8 +200,9 @@ def declare_tap_gradient(p: Conv, given: Any = None) -> TapDeclaration:
         dy = in_chunks(made, dy)
         copies.append(dy)
     if thin:
-        copies.append(rows_of_columns(made, x))
-        sums, seen = _thin_sums(made, copies[-1], dy, x.shape[0])
+        rows, element = rows_of_columns(made, x, x.shape[0])
+        copies += rows
+        sums, seen = _thin_sums(made, element, dy, x.shape[0])
     else:
         if are_copied(p)[0]:
             x = in_chunks(made, x)
@@ -213,9 +245,29 @@ def in_chunks(p: Conv, image: Tensor) -> Tensor:
     return images.compute(batch, filled_up, space, element, f"{image.name}.chunks")
 
 
-def rows_of_columns(p: Conv, image: Any) -> Tensor:
-    """Rows of an image of few channels, from their padding on: (image, row, columns of its channels
-    side by side)."""
+def rows_of_columns(p: Conv, image: Any, batch: Any) -> tuple[list[Tensor], Callable[..., Any]]:
+    """Elements of rows of ``batch`` images of few channels, from their padding on, or before that
+    where boxes begin, by image, row and element, zero outside; and the copy from which they are
+    read, if there is one."""
+    images, before = Images(p.layout), p.padding[1] * p.channels + beyond(p)
+    if not is_flat(p):
+        rows = _rows(p, image)
+
+    def element(n: Any, y: Any, e: Any) -> Any:
+        inside = [n < batch, y >= 0, y < p.height]
+        if not is_flat(p):
+            return or_zero([*inside, e < rows.shape[2]], rows[n, y, e])
+        e = e - before
+        at = (y, e // p.channels)[2 - p.rank :]
+        inside += [e >= 0, e < p.width * p.channels]
+        return or_zero(inside, image[images.order(n, e % p.channels, at)])
+
+    return [] if is_flat(p) else [rows], element
+
+
+def _rows(p: Conv, image: Any) -> Tensor:
+    """A copy of rows of an image of few channels, from their padding on: (image, row, columns of
+    its channels side by side)."""
     w, images, each = widths(p.dtype), Images(p.layout), filled(p)
 
     def element(n: Any, y: Any, e: Any) -> Any:
@@ -250,7 +302,9 @@ def _product(p: Conv, left: Any, right: Any) -> Any:
     return left.astype(p.accumulate) * right.astype(p.accumulate)
 
 
-def _thin_sums(p: Conv, rows: Tensor, grad: Any, batch: Any) -> tuple[BoxSums, Tensor]:
+def _thin_sums(
+    p: Conv, row_element: Callable[..., Any], grad: Any, batch: Any
+) -> tuple[BoxSums, Tensor]:
     """The sums of rows of taps, whose columns and channels are one axis, and what these see."""
     (each, row), box = (filled(p), rows_of(p)[0]), pixel_box(p)
     wide, apart = p.kernel_w * each, p.stride[1] * each
@@ -259,17 +313,14 @@ def _thin_sums(p: Conv, rows: Tensor, grad: Any, batch: Any) -> tuple[BoxSums, T
     dy, top = p.stride[0], p.padding[0]
 
     def element(n: Any, y: Any, e: Any) -> Any:
-        at = y - top
-        inside = [n < batch, at >= 0, at < p.height, e < rows.shape[2]]
-        read = rows[n, at, e]
-        return or_zero(inside, read)
+        return row_element(n, y - top, e)
 
     high = (sizes[1] - 1) * dy + (p.kernel_h - 1) * p.dilation[0] + 1
-    shape = (sizes[0], high, sizes[2] * apart + up(wide, WHOLE))
+    shape = (sizes[0], high, sizes[2] * apart + up(wide + beyond(p), WHOLE))
     right: Tensor = te.compute(shape, element, name="Seen")
 
     def window(r: Any, n: Any, y: Any, x: Any, j: Any) -> Any:
-        return right[n, y * dy + r * p.dilation[0], x * apart + j]
+        return right[n, y * dy + r * p.dilation[0], x * apart + beyond(p) + j]
 
     seen: Tensor = te.compute((p.kernel_h, *sizes, up(wide, WHOLE)), window, name="Windows")
     n, y, x = axes = [te.reduce_axis((0, e), f"r{d}") for e, d in zip(sizes, "nhw", strict=True)]

@@ -14,6 +14,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.te import Tensor
+from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.tap_gradients import TapDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
 from tilewright.topi.pieces.box_products import innermost, load
@@ -92,7 +93,7 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
             stage.set_scope("fragment")
             stage.compute_at(s[products], tap if k else whole)
             loads = _INSTRUCTIONS[d.problem.dtype][1:]
-            if loads:
+            if loads and not (k and d.anywhere):
                 *others, n, y, x, c = stage.op.axis
                 load_fragments(stage, others, (n, y, x), c, d.boxes.pixels, loads[k], turned=True)
             else:
@@ -100,6 +101,8 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     for tensor, box in zip(boxes, d.boxes_of(tile.filters, tile.channels, tile.rows), strict=True):
         stage = s[tensor]
         rows = tensor is boxes[-1] and d.seen is not None  # of few channels, as they lie
+        if rows:  # of whole 16 bytes
+            stage.align_bounds(stage.op.axis[-1], widths(d.problem.dtype).chunk)
         load(
             stage, sums, at, -len(box), box, tile.stages, apart=False, swizzled=not rows,
             producer=bool(tile.producer),

@@ -89,7 +89,14 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage.set_scope("fragment")
     stage.compute_at(sums, x)
     n, y, x, t, k = stage.op.axis
-    load_fragments(stage, (t, y), (n, x), k, (images, wide), load_pixels, turned=False)
+    if isinstance(d, ThinDeclaration) and d.anywhere:
+        stage.unroll(n, y, x, t)
+        if d.problem.stride[-1] * d.problem.channels % 2 == 0:
+            k, pair = stage.split(k, factor=2)
+            stage.vectorize(pair)
+        stage.unroll(k)
+    else:
+        load_fragments(stage, (t, y), (n, x), k, (images, wide), load_pixels, turned=False)
 
     stage = s[taps]
     stage.compute_at(sums, far[0] if far else across)
@@ -121,7 +128,9 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     over_threads(stage, stage.fuse(*others, *order), tile)
     stage.vectorize(lane)
     stage, seen = s[boxes], d.reach(tile.box)
-    if not rows:
+    if rows:  # of whole 16 bytes
+        stage.align_bounds(stage.op.axis[-1], EIGHT)
+    else:
         seen = (*seen, extent_of(boxes.op.axis[-1]))
     load(
         stage, out, box, -len(seen), seen, tile.stages, apart=False, swizzled=not rows,
