@@ -19,6 +19,8 @@ LINE, COPYING, FILTER = 128, 1.35, 1.0
 _SHORT, _CROSSED, _FILLED = 4.0, 1.5, 2.0
 #: The same of one that turns a filter in groups, which threads read by elements.
 _TURNED = 3.0
+#: Bytes that are moved for an element that is copied in halves.
+_HALVES = 12
 
 
 def crossing(pixel: int, row: int) -> float:
@@ -49,9 +51,12 @@ def copying(own: Convolution | None, p: Convolution) -> float:
     """Microseconds of the copies that are made where ``p`` computes a problem's ``own`` convolution
     in its place, of a pass whose result is an image: of a filter that lies otherwise, and of what
     windows slide over, where it has other channels or other pixels."""
-    if own is None or own.pass_ == "wgrad" or is_in_halves(p):
+    if own is None or own.pass_ == "wgrad":
         return 0
     own = by_pixels(as_brought(own))
+    if is_in_halves(p):  # both factors are read, and written twice
+        elements = slid_over(own)[1] + math.prod(own.filter_shape)
+        return FILTER + COPYING + _HALVES * elements / MEMORY
     if own == p and (not is_phased(own) or is_turned(own)):
         return 0
     (read, elements), (channels, made) = slid_over(own), slid_over(p)

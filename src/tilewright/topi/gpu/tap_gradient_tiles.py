@@ -250,9 +250,10 @@ def _times(
 
 def warp_cycles(
     warps: int, products: float, words: float, loads: float, size: int, apart: bool
-) -> float:
-    """Cycles of an SM for what each of some warps multiplies, and the words that it gets from
-    shared memory by some loads, of elements of ``size`` bytes that are taken ``apart``, or not."""
+) -> float:  # fmt: skip
+    """Cycles of an SM for what each of some warps multiplies, and the words that it loads from
+    shared memory by some instructions, of elements of ``size`` bytes that are taken ``apart``, or
+    not."""
     made: float = (
         (warps * products * _PRODUCT[size] / SCHEDULERS) ** _POWER
         + (warps * words * _WORDS[size]) ** _POWER

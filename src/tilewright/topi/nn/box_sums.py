@@ -58,7 +58,8 @@ class BoxDeclaration(Declaration):
     reads for each result, as :class:`~tilewright.topi.nn.box_factors.Added`. Where results see the
     pixel in their place alone, or lie otherwise than with channels last, ``by_pixels`` are all of
     them with channels last, as images of one pixel each, or of one row. Where results are pooled,
-    ``before`` is what windows of ``pooled`` by as many of them are read of.
+    ``before`` is what windows of ``pooled`` by as many of them are read of. ``after`` is what
+    another kernel makes of the output, where that is not what the problem asks for.
     """
 
     boxes: BoxSums
@@ -71,6 +72,7 @@ class BoxDeclaration(Declaration):
     by_pixels: Tensor | None = None
     before: Tensor | None = None
     pooled: int = 1
+    after: Tensor | None = None
 
     @property
     def left(self) -> Tensor:

@@ -190,8 +190,13 @@ def sums_of(
     return image_sums(p, first, second, batch, whole, False, staged, each, beside, eights)
 
 
+def declare_undivided(p: Convolution, given: Any = None) -> BoxDeclaration:
+    """The same of 3xTF32 whose factors are copied to shared memory whole, not in halves."""
+    return replace(declare_boxes(p.replace(precision="exact"), given), problem=p)
+
+
 #: The declaration of this module, by name.
 FORMS = {
     "boxes": declare_boxes, "whole boxes": declare_whole_boxes, "seen boxes": declare_seen_boxes,
-    "pixels": declare_pixels, "block rows": declare_rows,
+    "pixels": declare_pixels, "block rows": declare_rows, "undivided": declare_undivided,
 }  # fmt: skip

@@ -52,12 +52,6 @@ def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
         stage.vectorize(lane)
 
 
-def _side_by_side(t: Tensor) -> int:
-    """Of how many elements rows are in what a copy reads, where it reads one; else 1."""
-    last = [shape_of(i)[-1] for i in t.op.inputs]
-    return last[0] if len(last) == 1 and isinstance(last[0], int) else 1
-
-
 def _turn(
     s: Schedule, stage: Stage, source: Tensor, others: Sequence[IterVar], beside: IterVar,
     last: IterVar,
@@ -88,6 +82,12 @@ def _read_once(t: Tensor) -> Tensor | None:
         return None
     (x,) = t.op.inputs
     return x if not isinstance(x.op, ComputeOp) else None
+
+
+def _side_by_side(t: Tensor) -> int:
+    """Of how many elements rows are in what a copy reads, where it reads one; else 1."""
+    last = [shape_of(i)[-1] for i in t.op.inputs]
+    return last[0] if len(last) == 1 and isinstance(last[0], int) else 1
 
 
 def _read_along(t: Tensor) -> int:

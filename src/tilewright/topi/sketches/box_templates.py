@@ -11,6 +11,7 @@ from tilewright.topi.gpu import box_products as boxes
 from tilewright.topi.gpu import tap_gradient_tiles as taps
 from tilewright.topi.gpu.box_cluster_tiles import cluster_price, cluster_tiles, suits_clusters
 from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
+from tilewright.topi.gpu.merged_phase_tiles import merged_price, merged_tiles, suits_merged
 from tilewright.topi.gpu.pooled_tiles import OPERATORS, Pooled
 from tilewright.topi.gpu.turned_gradient_tiles import (
     suits_turned_gradient,
@@ -23,6 +24,11 @@ from tilewright.topi.gpu.warp_box_tiles import (
     warp_form,
     warp_price,
 )
+from tilewright.topi.gpu.warp_product_tiles import (
+    suits_warp_products,
+    warp_product_price,
+    warp_product_tiles,
+)
 from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
 from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
@@ -34,8 +40,10 @@ from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
 from tilewright.topi.sketches.byte_products import form as byte_form
 from tilewright.topi.sketches.byte_products import schedule_byte_products
+from tilewright.topi.sketches.merged_phases import schedule_merged_phases
 from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
 from tilewright.topi.sketches.warp_boxes import schedule_warp_boxes
+from tilewright.topi.sketches.warp_products import schedule_warp_products
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.template import Template
 
@@ -71,6 +79,9 @@ BOXES = (
              whole_tiles, ("cuda", "sim"), shared=True, where=suits_whole,
              arch="sm_90a", matrices=True, form="whole boxes", operators=(),
              types=("float", "int"), price=whole_price),
+    Template("gpu.merged_phases", BoxProductTile, schedule_merged_phases, ("dgrad",), None, True,
+             merged_tiles, ("cuda", "sim"), shared=True, where=suits_merged, arch="sm_90a",
+             matrices=True, form="merged phases", operators=(), price=merged_price),
     Template("gpu.window_products", BoxProductTile, schedule_box_products, (), None, True,
              boxes.window_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_windows,
              arch="sm_90a", matrices=True, form="pixels", operators=(), types=("float", "int"),
@@ -83,6 +94,10 @@ BOXES = (
              boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
              arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
              price=boxes.price()),
+    Template("gpu.warp_products", WarpBoxTile, schedule_warp_products, ("forward", "dgrad"), None,
+             True, warp_product_tiles, ("cuda", "sim"), shared=True, where=suits_warp_products,
+             arch="sm_90a", matrices=True, form="undivided", operators=(),
+             price=warp_product_price),
     Template("gpu.byte_products", WarpProductTile, schedule_byte_products, (), None, True,
              byte_product_tiles, ("cuda", "sim"), shared=True, where=suits_byte_products, least=80,
              matrices=True, form=byte_form, operators=(), types=("int",)),

@@ -44,7 +44,7 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     in_steps = tile.boxes == 1 and tile.stages > 1 and not are_apart(d.problem)
     directly = leaves_directly(d, tile)
     kept = () if directly else (d.phased, d.by_pixels, d.before)
-    s = scheduled(d.output, d.sum, *kept, *d.numbers, *d.copies, *added)
+    s = scheduled(d.after or d.output, d.output, d.sum, *kept, *d.numbers, *d.copies, *added)
     copy(s, d.copies)
     part = None
     if are_apart(d.problem):
