@@ -5,11 +5,15 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import TypeVar
 
 import pytest
 
+from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Expr, Var
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -21,17 +25,16 @@ def hasty() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def made_by_two(x: Var) -> list[list[Expr]]:
-    found: list[list[Expr]] = [[], []]
+def made_by_two(make: Callable[[int], T]) -> list[list[T]]:
+    found: list[list[T]] = [[], []]
     begin = threading.Barrier(2)
 
-    def make(own: list[Expr]) -> None:
+    def make_all(own: list[T]) -> None:
         begin.wait()
         for k in range(1, 60):
-            _ = x * k  # forgotten at once, while the other thread makes it
-            own.append(x + k)
+            own.append(make(k))
 
-    threads = [threading.Thread(target=make, args=(own,)) for own in found]
+    threads = [threading.Thread(target=make_all, args=(own,)) for own in found]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -43,10 +46,23 @@ def made_by_two(x: Var) -> list[list[Expr]]:
 def test_equal_expressions_of_two_threads_are_one_object() -> None:
     for _ in range(200):
         x = Var.make("x", "int32")
-        one, other = made_by_two(x)
+
+        def make(k: int, x: Var = x) -> Expr:
+            _ = x * k  # forgotten at once, while the other thread makes it
+            return x + k
+
+        one, other = made_by_two(make)
         assert len(one) == 59
         assert all(a is b for a, b in zip(one, other, strict=True))
         assert all(x + k is one[k - 1] for k in range(1, 60))
+
+
+@pytest.mark.usefixtures("hasty")
+def test_types_of_two_threads_are_one_object() -> None:
+    for n in range(100):
+        one, other = made_by_two(lambda k, n=n: dtype(f"int16x{1000 + 60 * n + k}"))
+        assert len(one) == 59
+        assert all(a is b for a, b in zip(one, other, strict=True))
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
