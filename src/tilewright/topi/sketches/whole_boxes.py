@@ -2,7 +2,8 @@
 
 Where the filter of a tile is small, a block keeps it in shared memory and computes one box of
 results after the other. TMA brings what all taps of a box see, once, while the one before is
-multiplied and stored; taps read parts of it.
+multiplied and stored; taps read parts of it. Of larger filters it brings a tap after another, again
+for each box.
 """
 
 from __future__ import annotations
@@ -54,20 +55,33 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     sums.set_scope("fragment")
     sums.compute_at(*at_sums)
     if part is None:
+        *_, row, _ = sums.op.reduce_axis
         at, k = steps(sums, d)
         phase, result = axes_of(sums.op.axis, d)
-        sums.reorder(*phase, at, *result, k)
-        multiply(sums, d, tile, result, at, k)
-        if extent_of(at) <= _WRITTEN:
-            sums.unroll(at)
+        tap = at
+        if tile.streamed:  # by rows of taps, since others wait for each
+            at, tap = sums.split(at, factor=extent_of(row))
+        sums.reorder(*phase, *dict.fromkeys((at, tap)), *result, k)
+        multiply(sums, d, tile, result, tap, k)
+        if tap is not at or extent_of(at) <= _WRITTEN:
+            sums.unroll(tap)
     else:
-        add_steps(s, d.sum, part, d, tile)
+        at = add_steps(s, d.sum, part, d, tile)
     first, second = d.boxes.blocks
     own = (*d.reach(tile.box), first or d.boxes.slices * step)
-    load(s[boxes], out, box, -2 - d.space, own, tile.stages, False, producer=bool(tile.staged))
-    box_of_taps = (step, ROW) if d.boxes.turned else (tile.channels, second or step)
+    # Between steps of a filter, the box of the next results comes whenever it does.
+    late, produced = bool(tile.streamed and not tile.staged), bool(tile.staged)
+    load(s[boxes], out, box, -2 - d.space, own, tile.stages, False, producer=produced, late=late)
+    box_of_taps: tuple[int, ...] = (tile.channels, second or step)
+    if d.boxes.turned:
+        box_of_taps = step, ROW
     if directly:
-        load(s[taps], out, block, -4, (*digits(d, tile), second or step), 1)
+        box_of_taps = (*digits(d, tile), second or step)
+    if tile.streamed:
+        load(
+            s[taps], sums, at, -len(box_of_taps), box_of_taps, tile.streamed, over=box,
+            producer=produced,
+        )  # fmt: skip
     else:
-        load(s[taps], out, block, -2, box_of_taps, 1)
+        load(s[taps], out, block, -len(box_of_taps), box_of_taps, 1)
     return s
