@@ -5,10 +5,12 @@ is called with has them, and with kernels that take the number of images at the 
 ones have (docs/networks.md). With ``--host`` what the host does is timed, and no GPU is needed:
 seconds until all kernels are there, for a batch that nothing is built for yet, and for more, which
 share kernels. On a GPU both take turns, as replays of CUDA graphs, and are compared with PyTorch in
-float32; ``--profile`` prints each kernel by itself.
+float32; ``--profile`` prints each kernel by itself. So do they on a thread of a CPU, in float32, by
+the time of the process.
 
     PYTHONPATH=src python benchmarks/dynamic_batches.py --host --batch 7 8 64
     PYTHONPATH=src python benchmarks/dynamic_batches.py --batch 1 8 48 64 [--profile]
+    PYTHONPATH=src python benchmarks/dynamic_batches.py --device cpu --image 64 --batch 8 7
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import torch
 from graph_networks import exported, network, of_bound, relative
 
 import tilewright
+from tilewright.cli._measure.turns import of_calls
 from tilewright.graph.batches import works_of
 from tilewright.graph.executor import Executor, _steps
 from tilewright.graph.kernels import build_all
@@ -34,25 +37,27 @@ from tilewright.select.ahead import Wanted, compile_ahead
 from tilewright.select.choice import with_own_architecture
 from tilewright.target import Target
 
-#: Where there is no GPU; rounds of turns, and seconds of a turn.
-TARGET, _ROUNDS, _SPAN = "cuda -arch=sm_90a", 25, 0.01
+#: Where there is no GPU, and a thread of a CPU; rounds of turns, and seconds of a turn.
+TARGET, CPU, _ROUNDS, _SPAN = "cuda -arch=sm_90a", "llvm -threads=1", 25, 0.01
 
 
 class Network:
-    """A network in float16, from an ONNX file whose batch is open."""
+    """A network in float16, on a CPU in float32, from an ONNX file whose batch is open."""
 
     def __init__(self, name: str, image: int, target: str) -> None:
         made = network(name)
         if made is None:
             raise SystemExit(f"there is no network {name}")
         self.module, self.image, self.target = made, image, Target.parse(target)
+        self.device = "cuda" if self.target.is_gpu else "cpu"
+        self.dtype = "float16" if self.target.is_gpu else ""
         data = exported(made, torch.randn(2, 3, image, image))
-        self.source = tilewright.load(data, dtype="float16").source
+        self.source = tilewright.load(data).source
 
     def graph(self, batch: int) -> Any:
         """The graph of a batch."""
         x = Input("x", (batch, 3, self.image, self.image), "float32")
-        return optimized(self.source.graph([x]), target=self.target, dtype="float16")
+        return optimized(self.source.graph([x]), target=self.target, dtype=self.dtype)
 
 
 def hosted(net: Network, batches: list[int]) -> Iterator[dict[str, Any]]:
@@ -91,17 +96,20 @@ def build(net: Network, batches: list[int]) -> None:
 def turns(net: Network, batch: int, profile: bool) -> dict[str, Any]:
     """Microseconds of a batch by both, and errors."""
     torch.manual_seed(1)
-    x = torch.randn(batch, 3, net.image, net.image, device="cuda")
+    x = torch.randn(batch, 3, net.image, net.image, device=net.device)
     with torch.no_grad():
-        wanted = net.module.cuda()(x)
+        wanted = net.module.to(net.device)(x)
     graph = net.graph(batch)
-    sides, errors, executors = {}, {}, {}
+    sides, errors, executors, seconds = {}, {}, {}, {}
     for name, images in (("own", 0), ("any", batch)):
         begin = time.perf_counter()
         made = Executor(graph, net.target, images=images, named=("x",))
-        print(f"  {name}: built in {time.perf_counter() - begin:.1f} s", flush=True)
+        seconds[name] = time.perf_counter() - begin
+        print(f"  {name}: built in {seconds[name]:.1f} s", flush=True)
         y = torch.full_like(wanted, float("nan"))
-        sides[name] = of_bound(made.bind({"x": view(x)}, {"y": view(y)}))
+        call = made.bind({"x": view(x)}, {"y": view(y)})
+        sides[name] = of_bound(call) if net.target.is_gpu else of_calls(call, time.process_time)
+        sides[name](1)
         errors[name] = relative(y, wanted)
         executors[name] = made
     if profile:
@@ -116,7 +124,8 @@ def turns(net: Network, batch: int, profile: bool) -> dict[str, Any]:
     return {
         "batch": batch, "own us": found["own"], "any us": found["any"],
         "any / own": found["any"] / found["own"], "own error": errors["own"],
-        "any error": errors["any"], "steps": len(graph.nodes), "for any batch": free,
+        "any error": errors["any"], "own s": seconds["own"], "any s": seconds["any"],
+        "steps": len(graph.nodes), "for any batch": free,
     }  # fmt: skip
 
 
@@ -145,9 +154,12 @@ def main() -> None:
     add("--host", action="store_true", help="time the host alone, which needs no GPU")
     add("--profile", action="store_true")
     add("--out", default="benchmarks/results")
+    add("--device", default="cuda", choices=["cuda", "cpu"])
     options = parser.parse_args()
-    net = Network(options.model, options.image, TARGET if options.host else "cuda")
-    if not options.host:
+    on_cpu = options.device == "cpu"
+    target = CPU if on_cpu else TARGET if options.host else "cuda"
+    net = Network(options.model, options.image, target)
+    if not options.host and not on_cpu:
         build(net, options.batch)
     rows = []
     for row in (
@@ -158,11 +170,12 @@ def main() -> None:
         print(measure.table([row]), flush=True)
         rows.append(row)
         results = {
-            "environment": measure.environment("torch", gpu=not options.host),
+            "environment": measure.environment("torch", gpu=not options.host and not on_cpu),
             "model": options.model, "rows": rows,
         }  # fmt: skip
         where = "cpu_" if options.host else "h200_"
-        measure.save(f"{where}dynamic_batches", results, options.out)
+        name = "cpu_networks_of_batches" if on_cpu else f"{where}dynamic_batches"
+        measure.save(name, results, options.out)
 
 
 if __name__ == "__main__":

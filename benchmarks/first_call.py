@@ -5,7 +5,8 @@ call after ``optimize_`` costs more than the second: choosing, lowering, proving
 a table; needs timm, whose models have random weights here.
 
 With ``--shapes`` there are no models: random depthwise layers of all passes, each called for the
-first time in one process whose cache is empty, by the clock and until its result is there.
+first time in one process whose cache is empty, by the clock and until its result is there. What
+PyTorch imports at its first gradient is imported before.
 
     python benchmarks/first_call.py [--models mobilenetv3_large_100 ghostnetv2_100] [--out FOLDER]
     python benchmarks/first_call.py --shapes 100 --device cuda [--out FOLDER]
@@ -66,6 +67,9 @@ def first_calls(count: int, device: str) -> list[dict[str, Any]]:
 
     import tilewright.torch
 
+    # At the first gradient of a process PyTorch imports packages for seconds.
+    y = torch.zeros(1, device=device, requires_grad=True) + 1.0
+    torch.autograd.grad(y, y, torch.ones_like(y))
     rows: list[dict[str, Any]] = []
     for p in problems(20 * count, 0):
         # What the function takes: padding that is the same before and behind, and no epilogue.

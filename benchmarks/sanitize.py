@@ -171,7 +171,8 @@ def check(tool: str, listed: Path, gpu: int, seconds: float) -> tuple[int, str]:
     with said.open("wb") as out:
         process = subprocess.Popen(
             ["compute-sanitizer", "--tool", tool, *quiet, "--kernel-name",
-             "kernel_substring=main_kernel", "--error-exitcode", "3", sys.executable,
+             "kernel_substring=main_kernel", "--error-exitcode", "3", "--print-limit", "4",
+             sys.executable,
              __file__, "--launch", str(listed), "--seconds", f"{seconds}"],
             env={**os.environ, "PYTORCH_NO_CUDA_MEMORY_CACHING": "1",
                  "CUDA_VISIBLE_DEVICES": f"{gpu}"},

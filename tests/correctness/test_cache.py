@@ -14,8 +14,10 @@ import pytest
 from tests.support.cpu import poisoned
 from tests.support.kernels import buffer, loop, store
 
+import tilewright
 from tilewright.ir import Func, Module
 from tilewright.ir import expr as E
+from tilewright.ir.errors import VerificationError
 from tilewright.ir.expr import Var
 from tilewright.runtime import build, cache, find, llvm_pool
 from tilewright.runtime.build import forget
@@ -181,6 +183,19 @@ def test_kernels_are_found_by_the_key_of_a_schedule(folder: Path) -> None:
     x, found = np.arange(64, dtype=np.float32), poisoned(64)
     again(x, found)
     np.testing.assert_array_equal(found, 2 * x)
+
+
+def test_a_program_that_is_wrong_is_compiled_beside_its_proof_and_not_kept(folder: Path) -> None:
+    a, b = buffer("a", (8,)), buffer("b", (8,))
+    beside = Func("main", (a, b), loop("i", 8, lambda i: store(b, i, a[i + 1])))
+    wrong = Module("wrong", (a, b), (beside,))
+    for _ in range(2):
+        with pytest.raises(VerificationError, match=r"a\[8\]"):
+            tilewright.build(wrong, target="llvm")
+    assert entries(folder) == []
+    tilewright.build(wrong, target="llvm", verify=False)
+    with pytest.raises(VerificationError):  # although the cache has it now
+        tilewright.build(wrong, target="llvm")
 
 
 def test_programs_that_differ_have_different_keys() -> None:

@@ -8,15 +8,18 @@ from tests.support.conv_programs import error, exact, inputs, normalised, pooled
 from tests.support.depthwise import TOLERANCE, decode, relative_error
 from tests.support.tiles import built
 
+import tilewright
+from tilewright import te
 from tilewright.runtime.ndarray import array
 from tilewright.select.choice import with_own_architecture
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import ConvProgram
+from tilewright.topi.declare import Given
 from tilewright.topi.operators.conv_program import pooled_window
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.problem import Problem
-from tilewright.topi.templates import templates
+from tilewright.topi.templates import TEMPLATES, templates
 
 pytestmark = pytest.mark.needs_torch
 SIM, HOPPER = Target.parse("sim"), Target.parse("cuda -arch=sm_90a")
@@ -76,6 +79,26 @@ def test_windows_are_pooled_before_they_are_stored(name, t):
     arrays = inputs(p, whole=True)
     found = result(p, built(f"gpu.pooled_{name}", p, t, "sim"), arrays)
     assert np.array_equal(decode(found), exact(p, arrays))
+
+
+@pytest.mark.parametrize(("name", "t"), [TILES[k] for k in (1, 6, 8, 9)], ids=lambda x: str(x)[:60])
+def test_one_kernel_pools_every_batch(name, t):
+    p = pooled("3x64x17x19", "72x64x3x3")
+    batch = p.batch_of(3, ("data",))
+    assert batch is not None
+    given = Given(te.var("n", most=p.most_of(batch)), None, batch)
+    made = TEMPLATES[f"gpu.pooled_{name}"].scheduled(p, t, given)
+    kernel = tilewright.build(*made, "sim")
+    for images in (1, 5):
+        other = p.at(batch, images)
+        assert other == pooled(f"{images}x64x17x19", "72x64x3x3")
+        arrays = inputs(other, whole=True)
+        assert np.array_equal(decode(result(other, kernel, arrays)), exact(other, arrays))
+
+
+def test_operands_that_differ_by_image_leave_no_batch():
+    p = NORMALISED[0]
+    assert p.batch_of(1, ("data", "a1")) is None
 
 
 @pytest.mark.needs_cuda

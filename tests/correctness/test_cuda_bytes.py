@@ -51,6 +51,47 @@ def test_every_byte_is_scaled_and_rounded_right(kind, to, vector, tmp_path):
     np.testing.assert_array_equal(b, wanted.clip(ends.min, ends.max).astype(to))
 
 
+#: Halves between integers, within and beyond what bytes hold, large numbers, and none.
+_NUMBERS = np.concatenate([
+    np.arange(-1040, 1040, dtype="float32") / 4,
+    np.array([-0.0, 1e9, -1e9, 3e38, -3e38, 12582912, -12582912, 2**31, -(2.0**31)], "float32"),
+    np.array([np.inf, -np.inf, np.nan, -np.nan, 1e-40, 127.49999, -128.5], "float32"),
+]).repeat(2)[: 4 * 1040]  # fmt: skip
+
+
+@pytest.mark.parametrize("vector", [2, 4, 16])
+@pytest.mark.parametrize(("kind", "low", "high"), [
+    ("int8", -128, 127), ("int8", 0, 127), ("int8", -7, 90), ("uint8", 0, 255), ("uint8", 3, 255),
+])  # fmt: skip
+@pytest.mark.parametrize("place", [
+    pytest.param("cpu", marks=pytest.mark.skipif(
+        cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler"
+    )),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
+def test_numbers_are_rounded_to_bytes_and_packed(place, kind, low, high, vector, tmp_path):
+    """As :func:`~tilewright.topi.quantization.saturated` says: of NaN the lowest."""
+    count = _NUMBERS.size // 128 * 128
+    x = te.placeholder((count,), "float32", name="x")
+
+    def nearest(i):
+        most = te.clip(x[i], float(low), float(high))
+        return te.nearbyint(most).astype("int32").astype(kind)
+
+    y = te.compute((count,), nearest, name="y")
+    kernel = _built(y, [x, y], vector)
+    assert f"nearest_{kind[0].replace('i', 's')}8(" in kernel.source
+    a = cuda_on_cpu.aligned(_NUMBERS[-count:])
+    b = cuda_on_cpu.aligned(np.zeros(count, kind))
+    if place == "cpu":
+        assert cuda_on_cpu.run(kernel.module, [a, b], {}, tmp_path) == 0
+    else:
+        b = np.zeros(count, kind)
+        kernel(a, b)
+    wanted = np.rint(np.where(np.isnan(a), low, a).clip(low, high))
+    np.testing.assert_array_equal(b, wanted.astype(kind))
+
+
 @pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize(("of", "kind", "vector"), [(te.max, "int8", 16), (te.min, "uint8", 4)])
 def test_extrema_of_bytes_are_those_of_each(of, kind, vector, tmp_path):
@@ -120,7 +161,7 @@ def test_a_depthwise_convolution_converts_few_bytes_at_the_low_rate():
     p = DEPTHWISE.replace(epilogue="dequantize+bias+quantized_residual(0.5)+quantize(0.25)")
     declaration, schedule = default_schedule(p, CUDA)
     found = opcodes(tilewright.build(schedule, declaration.args, CUDA).assembly)
-    of_floats = sum(n for name, n in found.items() if name.startswith(("F2I", "FRND")))
+    of_floats = sum(n for name, n in found.items() if name.startswith(("F2I.", "FRND")))
     of_bytes = sum(n for name, n in found.items() if name.startswith("I2F."))
     assert of_floats == 0
     assert 0 < of_bytes < found["I2FP.F32.S32"]  # one of the four of a word

@@ -48,3 +48,11 @@ def test_training_replknet_prints_how_fast_both_are(example, one_thread, capsys)
     assert [name for name, _ in found] == ["PyTorch", "Tilewright"]
     assert abs(float(found[0][1]) - float(found[1][1])) < 1e-3
     assert re.search(r"^[\d.]+ times as fast$", text, re.MULTILINE)
+
+
+@pytest.mark.needs_onnx
+def test_a_session_of_load_and_run_is_one_of_tilewright(example, capsys):
+    assert example("load_and_run").main(["--iter", "2", "--fast-run-seconds", "0"]) == 0
+    text = capsys.readouterr().out
+    assert "0 of 8 kernels; the next run goes on" in text
+    assert re.search(r"^2 iterations: median [\d.]+ ms", text, re.MULTILINE)

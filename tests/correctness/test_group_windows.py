@@ -64,6 +64,24 @@ def test_it_is_right_by_every_tile(data):
     assert error < TOLERANCE[p.dtype], f"{tile}: relative error {error:.2g}"
 
 
+@pytest.mark.parametrize("lanes", [8, 16])
+@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), ((2, 1), 1), (1, 2), (3, (2, 1))])
+def test_tiles_of_several_rows_are_right(stride, dilation, lanes):
+    p = layer(40, 8, (13, 11), stride=stride, dilation=dilation, padding=2, epilogue=("bias",))
+    tile = GroupTile(rows=3, columns=2, lanes=lanes, band=2, vectors=2)
+    error = run(p, Scheduled(GROUPS).kernel(p, tile, CPU), exact=convolution)
+    assert error < TOLERANCE[p.dtype], f"relative error {error:.2g}"
+
+
+def test_a_tile_of_rows_puts_lanes_in_place_once():
+    """The rows of the image that it sees are outermost, and written out."""
+    p = layer(32, 4, (6, 8))
+    tile = GroupTile(rows=2, columns=4, lanes=16)
+    d = GROUPS.declare(p, tile)
+    text = str(tilewright.lower(GROUPS.schedule(d, tile), d.args, CPU))
+    assert "for rh_skewed in T.unrolled(4)" in text
+
+
 def test_lanes_change_places_within_quarters_of_a_vector():
     """Of groups of 8 channels, too: the image is stored so that they do."""
     p = layer(32, 8, (6, 8))

@@ -172,6 +172,18 @@ def test_two_kernels_are_left_where_one_has_too_few_rows(rows, joined):
     assert (made.nodes[-1].operator == "mlp") == joined
 
 
+@pytest.mark.parametrize(
+    ("rows", "hidden", "joined"), [(1, 20, True), (8, 20, True), (64, 20, True), (1, 500, False)]
+)
+def test_few_weights_are_multiplied_by_few_rows_in_one_kernel(rows, hidden, joined):
+    """As in squeeze-and-excite."""
+    x = Input("x", (rows, 480), "float16")
+    b, c = (Constant(np.ones(shape, "float16")) for shape in ((hidden, 480), (480, hidden)))
+    y = Node("gemm", (x, b), {"transpose_b": True, "epilogue": ("silu",)})
+    graph = Graph("g", (x,), {"y": Node("gemm", (y, c), {"transpose_b": True})})
+    assert (join_products(HOPPER)(graph).nodes[-1].operator == "mlp") == joined
+
+
 @pytest.mark.usefixtures("cheap")
 @pytest.mark.parametrize(
     ("graph", "target"),

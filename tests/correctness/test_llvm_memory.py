@@ -396,3 +396,64 @@ def test_a_row_by_number_and_channel_is_read_as_it_lies() -> None:
     wanted[:, 9:99] = given.reshape(4, 90)
     np.testing.assert_array_equal(found, wanted)
     assert "gather" not in built.source
+
+
+def test_a_pixel_by_number_is_found_without_a_division() -> None:
+    """Under a mask, too, and where another dimension lies between its row and its column."""
+    a = te.placeholder((4, 1, 7, 12), name="A")
+    b = te.compute(
+        (28, 16), lambda p, c: te.if_then_else(c < 12, a[p // 7, 0, p % 7, c], 0.0), name="B"
+    )
+    s = te.create_schedule(b.op)
+    s[b].vectorize(s[b].op.axis[1])
+    built = tilewright.build(s, [a, b])
+    x, found = np.random.default_rng(0).standard_normal((4, 1, 7, 12), "f4"), poisoned((28, 16))
+    built(x, found)
+    np.testing.assert_array_equal(found[:, :12], x.reshape(28, 12))
+    assert not found[:, 12:].any()
+    assert not any(word in built.source for word in ("div", "rem"))
+
+
+@pytest.mark.parametrize("types", ["float32", "int16", "uint8"])
+@pytest.mark.parametrize("channels", [2, 3, 4, 5])
+def test_vectors_between_one_another_are_stored_as_one(channels: int, types: str) -> None:
+    a = te.placeholder((channels, 24), types, name="A")
+    b = te.compute((24, channels), lambda p, c: a[c, p], name="B")
+    s = te.create_schedule(b.op)
+    pixel, c = s[b].op.axis
+    outer, lane = s[b].split(pixel, factor=8)
+    s[b].reorder(outer, c, lane)
+    s[b].vectorize(lane)
+    built = tilewright.build(s, [a, b])
+    x = np.arange(channels * 24).reshape(channels, 24).astype(types)
+    found = np.zeros((26, channels), x.dtype)  # with what lies behind it
+    built(x, found[:24])
+    np.testing.assert_array_equal(found[:24], x.T)
+    assert not found[24:].any()
+    one = f"<{8 * channels} x " in built.source
+    assert one == (channels <= 4)
+
+
+def test_one_number_for_all_lanes_is_stored_between_others() -> None:
+    a, b = buffer("a", (2,), type="int64"), buffer("b", (8,), type="int64")
+
+    def body(c: Var) -> Stmt:
+        return store(b, (ramp(c, 4, 2),), E.Broadcast(E.Load(a, (c,), None), 4))
+
+    run = kernel([a, b], loop("c", 2, body), "llvm")
+    found = poisoned(8, "int64")
+    run(np.array([3, 5]), found)
+    np.testing.assert_array_equal(found, [3, 5] * 4)
+
+
+def test_a_loop_that_reads_what_it_stores_goes_turn_by_turn() -> None:
+    b = buffer("b", (8,), type="int32")
+
+    def body(c: Var) -> Stmt:
+        return store(b, (ramp(c, 4, 2),), E.Load(b, (ramp(0, 4, 2),), None) + one)
+
+    one = ops.const(1, "int32x4")
+    run = kernel([b], loop("c", 2, body), "llvm")
+    found = np.zeros(8, "int32")
+    run(found)
+    np.testing.assert_array_equal(found, [1, 2] * 4)

@@ -10,7 +10,7 @@ import pytest
 from tests.support.models import NETWORKS, by_onnxruntime, node, onnx_model, relative, resnet, write
 
 import tilewright
-from tilewright.graph import Graph, Input, Node
+from tilewright.graph import Graph, Input, ModelError, Node
 from tilewright.graph.check import check
 from tilewright.graph.memory import Lifetime, most_alive, plan
 from tilewright.runtime import array
@@ -256,6 +256,37 @@ def test_arrays_of_a_device_stay_there(target):
         call(y)
         np.testing.assert_allclose(y.numpy(), wanted, rtol=1e-5)
     np.testing.assert_allclose(model.run({"x": x})["y"], wanted, rtol=1e-5)
+
+
+@pytest.mark.needs_torch
+def test_tensors_of_the_host_are_read_and_written_in_place():
+    import torch
+
+    model = tilewright.load(onnx_model([node("Add", "x x")], {"x": ["N", 3]}))
+    x, y = torch.arange(6.0).reshape(2, 3), torch.zeros(2, 3)
+    assert model.run({"x": x}, {"y": y})["y"] is y
+    assert torch.equal(y, 2 * x)
+    call = model.bind({"x": x}, {"y": y})
+    x += 1
+    call()
+    assert torch.equal(y, 2 * x)
+    with pytest.raises(ModelError, match="bind needs dense arrays: x"):
+        model.bind({"x": torch.zeros(3, 2).T}, {"y": y})
+    with pytest.raises(ModelError, match="x is .*, and is to be float32"):
+        model(x.bfloat16())
+
+
+@pytest.mark.needs_torch
+def test_a_tensor_of_bfloat16_is_read_by_its_bits():
+    import torch
+    from onnx import TensorProto, helper
+
+    infos = (helper.make_tensor_value_info(n, TensorProto.BFLOAT16, [2, 3]) for n in "xy")
+    graph = helper.make_graph([node("Add", "x x")], "g", *([info] for info in infos))
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    x, y = torch.randn(2, 3).bfloat16(), torch.zeros(2, 3).bfloat16()
+    tilewright.load(made).run({"x": x}, {"y": y})
+    assert torch.equal(y, x + x)
 
 
 def test_memory_is_shared_by_what_is_not_needed_at_one_time():

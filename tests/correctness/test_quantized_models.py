@@ -9,7 +9,10 @@ from tests.support.quantized_models import QdqModel, in_float64
 
 import tilewright
 from tilewright.graph import ModelError
-from tilewright.graph.pipeline import optimized
+from tilewright.graph.calibrate import calibrated
+from tilewright.graph.passes.quantize_products import Quantization
+from tilewright.graph.pipeline import optimized, prepared
+from tilewright.graph.rehearsal import Rehearsal
 
 pytestmark = [pytest.mark.needs_onnx, pytest.mark.usefixtures("plain_code")]
 
@@ -183,9 +186,24 @@ def test_a_budget_keeps_the_worst_products_in_float():
     fine = tilewright.load(data, dtype="int8", calibration=x, budget=error / 2)
     assert fine.quantization.error <= error / 2
     assert 0 < len(fine.quantization.kept) < 8
-    assert "stays in float: its results change by" in str(fine.quantization)
+    assert "stays in float: by itself it changes the outputs by" in str(fine.quantization)
     none = tilewright.load(data, dtype="int8", calibration=x, budget=1e-6)
     assert relative(none(x[0]), plain(x[0])) < 1e-5
+
+
+def test_what_is_rehearsed_is_what_runs_in_8_bits():
+    """Of no product, of some and of all: sums of floats beside those of integers."""
+    x = {"x": drawn((2, 3, 16, 16), 1)}
+    model = tilewright.load(NETWORKS["resnet"](16).model("N"))
+    known = calibrated(model, [x], None)
+    rehearsal = Rehearsal(prepared(model.graph(x)), model.target)
+    names = rehearsal.names
+    for kept in ([], names[::2], names[1::2], names):
+        trial = Quantization(known.ranges, dict.fromkeys(kept, "it is asked for"))
+        found, wanted = rehearsal.run(x, trial), model.quantized(trial).run(x)
+        assert relative(found["y"], wanted["y"]) < 1e-5
+    assert relative(rehearsal.run(x, None)["y"], model.run(x)["y"]) < 1e-6
+    assert relative(rehearsal.run(x, known)["y"], model.run(x)["y"]) > 1e-3
 
 
 def test_ranges_of_a_percentile_clip_outliers():

@@ -199,6 +199,15 @@ def test_a_damaged_file_is_kept_aside(path, damage):
         assert records.add(pairs(3), DEVICE) == 3
 
 
+def test_a_file_of_something_else_is_not_touched(tmp_path):
+    path = tmp_path / "x.npy"
+    path.write_text("numbers " * 400)
+    with pytest.raises(RecordsError, match="is no file of records .* left as it is"):
+        Records(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["x.npy"]
+    assert path.read_text() == "numbers " * 400
+
+
 def test_the_database_of_another_program_is_not_touched(path):
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE recipes (name)")

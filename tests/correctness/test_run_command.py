@@ -16,6 +16,7 @@ from tilewright.cli._run.inputs import arrays
 from tilewright.cli.main import main
 from tilewright.graph.signature import Parameter
 from tilewright.ir.errors import ArgumentError
+from tilewright.select.algorithm import BuiltKernel
 
 pytestmark = pytest.mark.needs_onnx
 
@@ -122,6 +123,34 @@ def test_the_problems_of_a_model_are_those_that_tune_and_bench_take(tmp_path, ca
     assert [named.problem.to_json() for named in _problems.problems(args)] == lines
 
 
+def test_a_fast_run_goes_on_with_what_it_has_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    x, w = np.ones((2, 8), "float32"), np.arange(24, dtype="float32").reshape(8, 3)
+    data = onnx_model([node("MatMul", "x w")], {"x": [2, 8]}, constants={"w": w})
+    model, y = str(write(tmp_path, data)), tmp_path / "y.npy"
+    np.save(tmp_path / "x.npy", x)
+    np.save(y, x @ w)
+    options = [*f"--input x:{tmp_path}/x.npy --iter 1 --threads 1 --expect".split(), str(y)]
+    none = ["--fast_run", "--fast-run-seconds", "0", "--enable_nchw32", "--cpu"]
+    assert main(["run", model, *options, *none]) == 0
+    text = capsys.readouterr().out
+    assert "0 of 1 kernels; the next run goes on" in text
+    assert "also without --enable-nchw32" in text
+    measured: list[object] = []
+
+    def sooner(kernel: object, arrays: object) -> float:
+        measured.append(kernel)
+        return 1 / len(measured)
+
+    monkeypatch.setattr(BuiltKernel, "seconds", sooner)
+    assert main(["run", model, *options, "--full-run"]) == 0
+    assert "1 of 1 kernels\n" in capsys.readouterr().out
+    assert len(measured) > 1
+    count = len(measured)
+    assert main(["run", model, *options, "--fast-run"]) == 0  # nothing is measured again
+    assert len(measured) == count
+
+
 @pytest.mark.needs_onnxruntime
 def test_figures_hold_every_layer(tmp_path, capsys):
     path = str(write(tmp_path, resnet().model()))
@@ -166,3 +195,15 @@ def test_differences_know_nan_infinity_and_shapes():
     assert difference("y", np.array([1.01]), np.array([1.0]), 0.02, 0).fits
     assert difference("y", np.array([100.0, 1e-4]), np.array([100.0, 0.0]), 1e-4).fits
     assert not difference("y", np.array([100.0, 1e-2]), np.array([100.0, 0.0]), 1e-4).fits
+
+
+@pytest.mark.parametrize(("words", "problem"), [
+    ("--seed -1", "--seed, --rtol and --atol are not negative"),
+    ("--rtol nan", "--seed, --rtol and --atol are not negative"),
+    ("--input a:99999999x99999x99", "random numbers of 99999999x99999x99: "),
+    ("--input a:99999999999999999999x3", "random numbers of 99999999999999999999x3: "),
+    ("--threads 2 --target sim", "--threads 2: at least one, of the CPU"),
+])  # fmt: skip
+def test_numbers_that_a_run_cannot_have_are_refused(added, words, problem, capsys):
+    assert main(["run", added, *words.split()]) == 1
+    assert problem in capsys.readouterr().err

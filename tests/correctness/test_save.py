@@ -74,11 +74,11 @@ def test_other_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         load(path)
     path.write_bytes(b"hello")
-    with pytest.raises(TilewrightError, match="is not a saved kernel, or is damaged"):
+    with pytest.raises(TilewrightError, match="is not a saved kernel or model, or is damaged"):
         load(path)
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("something", "else")
-    with pytest.raises(TilewrightError, match="is not a saved kernel"):
+    with pytest.raises(TilewrightError, match="is not a saved kernel or model"):
         load(path)
 
 

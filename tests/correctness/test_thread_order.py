@@ -1,4 +1,4 @@
-"""Results of bytes that leave from registers, 16 bytes a thread, on sim and on Hopper GPUs."""
+"""Results of bytes that leave from registers, 16 or 8 bytes a thread, on sim and on Hopper GPUs."""
 
 from __future__ import annotations
 
@@ -45,6 +45,22 @@ _CASES = {
     "results in blocks": (
         Conv.parse((2, 64, 9, 11), (96, 64, 1, 1), 1, **_LAST, out_layout="NCHW32"),
         BoxProductTile(64, 1, 1, 64, 3, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "8 bytes a thread": (
+        Conv.parse((3, 48, 9, 7), (96, 48, 1, 1), 1, **_LAST),
+        BoxProductTile(128, 1, 1, 96, 3, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "8 bytes a thread, of a copy": (
+        Conv.parse((3, 24, 9, 7), (160, 24, 3, 3), 1, padding=1, **_LAST),
+        BoxProductTile(2, 8, 8, 160, 2, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "fewer than a tile has": (
+        Conv.parse((2, 96, 9, 7), (24, 96, 1, 1), 1, layout="NHWC", dtype="int8",
+                   epilogue="bias+dequantize+quantized_residual(0.5,3)+quantize(2,7)"),
+        BoxProductTile(64, 1, 1, 32, 2, 1, 2),
         ("gpu.box_products", "gpu.whole_boxes"),
     ),
     "TF32": (

@@ -137,13 +137,7 @@ def test_each_batch_is_computed_by_kernels():
     assert not any(t.left for t in found)
 
 
-def test_kernels_for_any_batch_are_given_the_number_of_images(monkeypatch):
-    """As those of a GPU are, here on the CPU."""
-
-    def images(self, shapes, target):
-        return shapes[self.names[0]][0] if self.names else 0
-
-    monkeypatch.setattr(region.Batches, "images", images)
+def test_kernels_for_any_batch_are_given_the_number_of_images():
     net, found = Net().eval(), []
 
     def backend(graph, inputs):
@@ -296,6 +290,27 @@ def test_a_gradient_that_is_rounding_alone_is_compared_with_its_modules():
 def test_a_number_in_place_of_an_infinity_is_a_difference():
     wanted = {"result 0": torch.tensor([-torch.inf, 1.0])}
     assert "its result 0" in compiling._difference(wanted, {"result 0": torch.tensor([0.0, 1.0])})
+
+
+@pytest.mark.parametrize(("wanted", "found", "reason"), [
+    ([1.0, torch.nan], [1.0, torch.nan], ""),
+    ([torch.inf, 1.0], [torch.inf, 1.0], ""),
+    ([torch.nan, 1.0], [0.0, 1.0], "NaN or infinities in other places"),
+    ([0.0, 1.0], [torch.nan, 1.0], "NaN or infinities in other places"),
+    ([torch.inf, 1.0], [-torch.inf, 1.0], "NaN or infinities in other places"),
+    ([torch.nan, 1.0], [torch.nan, 2.0], "differs by 1"),
+    ([0.0, 0.0], [0.0, 1.0], "differs by 1"),
+    ([0.0, 0.0], [0.0, 1e-8], ""),
+    ([1, 2], [1, 3], "differs in 1 of 2 elements"),
+    ([True, False], [True, False], ""),
+    ([1j, 2j], [1j, 2.5j], "differs by"),
+    ([1.0, 2.0], [1.0], r"is torch.float32 of (1,), not torch.float32 of (2,)"),
+])  # fmt: skip
+def test_results_are_compared_in_every_element(wanted, found, reason):
+    given = ({"result 0": torch.tensor(x)} for x in (wanted, found))
+    said = compiling._difference(*given)
+    assert reason in said
+    assert bool(said) == bool(reason)
 
 
 class Attention(nn.Module):

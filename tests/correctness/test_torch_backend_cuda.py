@@ -69,7 +69,7 @@ def test_gradients_on_a_gpu():
 def test_batches_share_kernels():
     """Where PyTorch's batch is a symbol, kernels are for any of about as many images."""
     net = torch.nn.Sequential(
-        torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(3, 2),
+        torch.nn.Conv2d(64, 64, 3, padding=1), torch.nn.ReLU(), torch.nn.MaxPool2d(2),
         torch.nn.Conv2d(64, 128, 1), torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(),
         torch.nn.Linear(128, 10),
     )  # fmt: skip

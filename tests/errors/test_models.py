@@ -103,9 +103,35 @@ def test_inputs_are_checked():
         model.run(X)
 
 
+@pytest.mark.parametrize(("given", "problem"), [
+    ([X], 'the outputs are given as list: give a dictionary of arrays by name, {"y": ...}'),
+    (np.zeros((2, 3), "float32"), "the outputs are given as ndarray"),
+    ({"z": X}, "there is no output z: the model gives y"),
+    ({"y": [[0.0] * 3] * 2}, "that can be written to, got a list"),
+    ({"y": None}, "that can be written to, got a NoneType"),
+    ({"y": np.zeros((2, 3))}, r"y is float32\[2x3\]: .* got float64\[2x3\]"),
+    ({"y": np.zeros((2, 4), "float32")}, r"got float32\[2x4\]"),
+    ({"y": np.zeros((3, 2), "float32").T}, "that is not dense"),
+    ({"y": np.broadcast_to(np.float32(0), (2, 3))}, "that is not dense that is read-only"),
+])  # fmt: skip
+def test_outputs_are_checked(given, problem):
+    model = tilewright.load(onnx_model([node("Add", "x x")], {"x": ["N", 3]}))
+    for call in (model.run, model.bind):
+        with pytest.raises(ModelError, match=problem):
+            call({"x": X}, given)
+
+
+@pytest.mark.parametrize("given", ["text", None, {"a": 1}, [[1.0], [1.0, 2.0]]])
+def test_what_is_no_array_is_refused(given):
+    model = tilewright.load(onnx_model([node("Add", "x x")], {"x": ["N", 3]}))
+    with pytest.raises(ModelError, match=r"x is .*, and is to be float32|x: no array can be made"):
+        model.run({"x": given})
+
+
 def test_a_model_is_copied_but_not_pickled():
     model = tilewright.load(onnx_model([node("Add", "x x")], {"x": ["N", 3]}))
     assert (copy.deepcopy({"a": model})["a"](X) == 2 * X).all()
+    assert (copy.copy(model)(X) == 2 * X).all()
     with pytest.raises(ModelError, match="load it in each process"):
         pickle.dumps(model)
 
@@ -119,7 +145,9 @@ def test_what_is_no_model_is_refused(tmp_path):
         tilewright.load(tmp_path / "none.onnx")
     with pytest.raises(ModelError, match="got a dict: models of PyTorch are compiled by"):
         tilewright.load({})
-    with pytest.raises(ModelError, match="and no model, whose name ends in .onnx"):
+    with pytest.raises(ModelError, match="and no ONNX model, whose name ends in .onnx"):
+        tilewright.load(__file__)
+    with pytest.raises(ModelError, match="is a folder: name the file of a model in it"):
         tilewright.load(tmp_path)
 
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.needs_torch
 
 import tilewright.torch  # noqa: E402
-from tilewright.ir.errors import ArgumentError  # noqa: E402
+from tilewright.ir.errors import ArgumentError, ProblemError  # noqa: E402
 
 MODULES = {
     "conv2d": (lambda: torch.nn.Conv2d(16, 16, 3, groups=16), (9, 9)),
@@ -53,3 +53,53 @@ def test_an_example_in_the_place_of_the_filter_is_refused():
 def test_what_is_no_module_is_not_optimized(given):
     with pytest.raises(ArgumentError, match="optimize_ takes a torch.nn.Module, got a"):
         tilewright.torch.optimize_(given)
+
+
+IMAGE, FILTER = torch.ones(2, 4, 5, 5), torch.ones(8, 4, 3, 3)
+EIGHT = IMAGE.to(torch.float8_e4m3fn), FILTER.to(torch.float8_e4m3fn)
+
+
+@pytest.mark.parametrize(("call", "problem"), [
+    (lambda f: f.conv2d(IMAGE.numpy(), FILTER), "conv2d: input is a tensor, got a ndarray"),
+    (lambda f: f.conv2d([1, 2], FILTER), "conv2d: input is a tensor, got a list"),
+    (lambda f: f.conv2d(IMAGE, None), "conv2d: weight is a tensor, got a NoneType"),
+    (lambda f: f.conv2d(IMAGE.to_sparse(), FILTER), r"torch.sparse_coo: give input.to_dense\(\)"),
+    (lambda f: f.conv2d(IMAGE, FILTER, 1.0), "conv2d: bias is a tensor, got a float"),
+    (lambda f: f.conv2d(*EIGHT, scale="half"), "conv2d: scale is a tensor, got a str"),
+    (lambda f: f.conv2d(*EIGHT, scale=torch.ones(3)), r"a scale is one number or 8, .* got \(3,\)"),
+    (lambda f: f.linear(IMAGE, torch.ones(3, 4)), r"of \(3, 4\): give \(..., in_features\)"),
+    (lambda f: f.linear(IMAGE, torch.ones(5)), r"of \(5,\): give \(..., in_features\)"),
+    (lambda f: f.linear(IMAGE.numpy(), FILTER), "linear: input is a tensor, got a ndarray"),
+    (lambda f: f.conv_transpose2d(IMAGE, torch.ones(4, 2, 3, 3), stride=2, output_padding=-1),
+     "output_padding is at least 0, got -1"),
+    (lambda f: f.conv_transpose1d(3, FILTER), "conv_transpose1d: input is a tensor, got a int"),
+])  # fmt: skip
+def test_functions_say_which_operand_does_not_fit(call, problem):
+    with pytest.raises(ProblemError, match=problem):
+        call(tilewright.torch)
+
+
+def test_a_scale_may_be_a_number():
+    found = tilewright.torch.conv2d(*EIGHT, scale=0.5)
+    assert torch.equal(found, tilewright.torch.conv2d(*EIGHT, scale=torch.full((8,), 0.5)))
+
+
+@pytest.mark.parametrize("name", ["conv2d", "conv1d", "conv_transpose2d"])
+def test_depthwise_functions_refuse_operands_in_the_words_of_pytorch(name):
+    ours = getattr(tilewright.torch, f"depthwise_{name}")
+    weight = torch.ones(4, 1, 3) if name == "conv1d" else torch.ones(4, 1, 3, 3)
+    for operands in ((torch.ones(5), weight), (weight.numpy(), weight), (weight, None)):
+        with pytest.raises((RuntimeError, TypeError), match=name):
+            ours(*operands)
+
+
+def test_a_depthwise_module_has_channels():
+    with pytest.raises(ValueError, match="in_channels=0: there is at least one"):
+        tilewright.torch.DepthwiseConv2d(0, kernel_size=3)
+
+
+@pytest.mark.parametrize("function", ["undo_", "merge_branches_", "explain"])
+def test_functions_of_models_take_modules(function):
+    more = (IMAGE,) if function == "explain" else ()
+    with pytest.raises(ArgumentError, match=f"{function} takes a torch.nn.Module, got a function"):
+        getattr(tilewright.torch, function)(lambda x: x, *more)

@@ -294,3 +294,26 @@ def test_a_mask_is_of_the_turn_that_it_guards() -> None:
     s[B].vectorize(lane)
     s[B].pragma(vector, "partition", False)
     agree(s, [A], [B], "llvm")
+
+
+def test_what_llvms_vectoriser_breaks_is_compiled_without_it() -> None:
+    """Emitted as LLVM 22 leaves it, with a value used too early, it ends the process."""
+    A = te.placeholder((6, 7, 2), "uint32", name="A")
+    B = te.compute((6, 7, 2), lambda i, j, k: te.max(A[i, j, k], te.const(100, "uint32")), name="B")
+    s = te.create_schedule(B.op)
+    L = s.cache_write(B, "local")
+    i, j, k = s[L].op.axis
+    s[L].reorder(j, k, i)
+    i, j, k = s[B].op.axis
+    s[B].reorder(i, k, j)
+    agree(s, [A], [B], "llvm")
+
+
+def test_the_last_part_of_a_vector_may_be_one_lane() -> None:
+    C = te.placeholder((8,), name="C")
+    T = te.compute(
+        (9,), lambda i: te.if_then_else(1 - i >= 1, C[(i * i) % 8], C[(-i) % 8]), name="T"
+    )
+    s = te.create_schedule(T.op)
+    s[T].vectorize(s[T].op.axis[0])
+    agree(s, [C], [T], "llvm")

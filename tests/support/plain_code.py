@@ -15,7 +15,7 @@ from tilewright.runtime import cache, llvm_host
 
 
 @functools.cache
-def _translator(cpu: llvm_host.Processor) -> tuple[Any, None]:
+def _translator(cpu: llvm_host.Processor, slp: bool) -> tuple[Any, None]:
     target = llvm_host.binding().Target.from_triple(cpu.triple)
     machine = target.create_target_machine(
         cpu=cpu.cpu, features=cpu.flags, opt=0, reloc="pic", codemodel="default"

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright.cli._libraries import pip_install
-from tilewright.ir.errors import TargetError
+from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.runtime.llvm_host import host_features
+from tilewright.target import Target
 
 #: The features of a CPU that change what is generated for it, as LLVM names them.
 FEATURES = (
@@ -20,6 +21,17 @@ FEATURES = (
 
 #: The oldest NVIDIA driver that runs what CUDA 13 compiles (CUDA 13.0 release notes, table 3).
 OLDEST_DRIVER = 580
+
+
+def with_threads(target: str, threads: int | None) -> Target:
+    """The target of ``--target`` and ``--threads``; raises :class:`ArgumentError` for threads that
+    it does not have."""
+    found = Target.parse(target)
+    if threads is None:
+        return found
+    if threads < 1 or found.kind != "llvm":
+        raise ArgumentError(f"--threads {threads}: at least one, of the CPU")
+    return replace(found, threads=threads)
 
 
 @dataclass(frozen=True)

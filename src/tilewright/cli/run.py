@@ -6,6 +6,8 @@
   tilewright run m.onnx --reference onnxruntime --json figures.json --html page.html
   tilewright run m.onnx --problems p.txt && tilewright tune --problems p.txt
   tilewright run m.onnx --dtype int8 --calibration a.npy --calibration b.npy --budget 0.05
+  tilewright run m.onnx --fast-run --fast-run-seconds 300
+  tilewright run m.onnx --input 8x3x224x224 --save m.tw && tilewright run m.tw --input x.npy
 
 Inputs are files, literals like [1.0,2], or shapes, of which arrays are random; those that are not
 given are random, too, of the open dimensions that others have by name, else 1. The exit status is
@@ -23,6 +25,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.cli._run.search import LAYOUTS
 from tilewright.ir.errors import ArgumentError, TargetError
 
 if TYPE_CHECKING:
@@ -36,7 +39,7 @@ if TYPE_CHECKING:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, what goes in, what is to come out, and what is measured."""
     add = parser.add_argument
-    add("model", metavar="MODEL.onnx")
+    add("model", metavar="MODEL", help="an ONNX file, or what --save wrote")
     add(
         "--input",
         action="append",
@@ -45,9 +48,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help=".npy, .npz, a literal or a shape; may be repeated, or given with semicolons",
     )
     add("--seed", type=int, default=0, metavar="N", help="of random inputs (0)")
-    add("--target", default="llvm", help='"llvm" (the CPU), "cuda", "opencl" or "sim"')
+    add("--target", help='"llvm" (the CPU, by default), "cuda", "opencl" or "sim"')
+    for name, target in (("--cpu", "llvm"), ("--cuda", "cuda")):
+        add(name, dest="target", action="store_const", const=target, help=f"--target {target}")
     add("--threads", "--multithread", type=int, metavar="N", help="of the CPU; by default all")
     add("--output", metavar="FILE.npz", help="where the outputs go")
+    add(
+        "--save",
+        metavar="FILE",
+        help="where the model goes with its kernels for these inputs, for run and tilewright.load",
+    )
     add("--dtype", choices=("float16", "bfloat16", "int8"), help="of products of float32")
     add("--precision", choices=("winograd",), help="of 3x3 convolutions: in fewer products")
     add(
@@ -75,6 +85,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="A",
         help="absolute; by default 1e-5 of the largest number of an output",
     )
+    group = parser.add_argument_group("searching")
+    group.add_argument(
+        "--fast-run", "--fast_run", action="store_true",
+        help="measure candidates of the kernels, the longest first, and take the fastest",
+    )  # fmt: skip
+    group.add_argument(
+        "--fast-run-seconds", type=float, default=60.0, metavar="S",
+        help="for at most so long (60); the next run goes on",
+    )  # fmt: skip
+    group.add_argument(
+        "--full-run", "--full_run", action="store_true", help="the same of all, however long"
+    )
+    for layout in LAYOUTS:
+        names = dict.fromkeys((f"--enable-{layout}", f"--enable_{layout.replace('-', '_')}"))
+        group.add_argument(*names, dest="layouts", action="append_const", const=layout,
+                           default=[], help=argparse.SUPPRESS)  # fmt: skip
     group = parser.add_argument_group("measuring")
     group.add_argument("--iterations", "--iter", type=int, default=10, metavar="N", help="(10)")
     group.add_argument(
@@ -107,25 +133,30 @@ def run(args: argparse.Namespace) -> int:
     from rich.console import Console
 
     import tilewright
+    from tilewright.cli._devices import with_threads
     from tilewright.cli._run.figures import Times
     from tilewright.cli._run.inputs import arrays
     from tilewright.graph.model import Model
+    from tilewright.graph.saved import check_name
     from tilewright.runtime.files import check_writable
-    from tilewright.target import Target
 
     if args.iterations < 1 or args.warmup < 0:
         raise ArgumentError("--iterations is at least 1, and --warmup not negative")
+    if args.seed < 0 or not args.rtol >= 0 or not (args.atol is None or args.atol >= 0):
+        raise ArgumentError("--seed, --rtol and --atol are not negative")
     if args.expect and args.reference:
         raise ArgumentError("--expect or --reference: what is expected comes from one of them")
-    for path in (args.json, args.output, args.problems, args.html):
+    for path in (args.json, args.output, args.problems, args.html, args.save):
         if path and path != "-":
             check_writable(Path(path))
+    if args.save:
+        check_name(Path(args.save))
     console = Console(highlight=False, stderr=args.json == "-")
-    target = Target.parse(args.target)
-    if args.threads is not None:
-        if target.kind != "llvm" or args.threads < 1:
-            raise ArgumentError(f"--threads {args.threads}: at least one, of the CPU")
-        target = Target.parse(f"{args.target} -threads={args.threads}")
+    if args.layouts:
+        asked = ", ".join(f"--enable-{x}" for x in args.layouts)
+        console.print(f"layouts are chosen for the target, also without {asked}", markup=False)
+    usual = args.target is None and args.threads is None  # a saved model has its own
+    target = None if usual else with_threads(args.target or "llvm", args.threads)
     begin = time.perf_counter()
     model = tilewright.load(
         args.model,
@@ -147,6 +178,8 @@ def run(args: argparse.Namespace) -> int:
         f"prepare: {compiled * 1e3:.1f} ms; {len(executor.steps)} kernels, {len(executor.kernels)} "
         f"different ones; {memory:.2f} MiB between them", markup=False,
     )  # fmt: skip
+    if args.fast_run or args.full_run:
+        model, executor = _searched(model, executor, inputs, args, console)
     if args.graph:
         console.print(str(executor.graph), markup=False, soft_wrap=True)
     outputs = model.run(inputs)
@@ -160,6 +193,8 @@ def run(args: argparse.Namespace) -> int:
         _show_difference(console, d)
     if args.output:
         _write_outputs(Path(args.output), outputs)
+    if args.save:
+        model.save(args.save)
     if args.html:
         _write_page(args, executor, times, steps, differences)
     if args.problems:
@@ -196,6 +231,33 @@ def _compile(model: Model, inputs: dict[str, Any], console: Console) -> Executor
         return model.compile(
             inputs, lambda done, of: status.update(f"{done} of {of} kernels are built")
         )
+
+
+def _searched(
+    model: Model, executor: Executor, inputs: dict[str, Any], args: argparse.Namespace,
+    console: Console,
+) -> tuple[Model, Executor]:  # fmt: skip
+    """The model by the fastest of its kernels' candidates."""
+    from contextlib import nullcontext
+
+    from tilewright.cli._run.search import search
+
+    begin = time.perf_counter()
+    limit = None if args.full_run else args.fast_run_seconds
+    shown = console.status("measuring candidates") if console.is_terminal else nullcontext()
+    with shown as status:
+
+        def told(done: int, of: int) -> None:
+            if status is not None:
+                status.update(f"measured the candidates of {done} of {of} kernels")
+
+        done, of = search(executor, inputs, limit, told)
+    again = model.again()
+    found = _compile(again, inputs, console)
+    rest = "" if done == of else "; the next run goes on"
+    taken = time.perf_counter() - begin
+    console.print(f"search: {taken:.1f} s; {done} of {of} kernels{rest}", markup=False)
+    return again, found
 
 
 def _measure(
@@ -251,7 +313,7 @@ def _check(
     from tilewright.graph.signature import Parameter
 
     if args.reference:
-        wanted = _by_onnxruntime(args.model, inputs, list(model.outputs))
+        wanted = _by_onnxruntime(args.model, model, inputs)
     elif args.expect:
         known = [Parameter(name, str(x.dtype), x.shape) for name, x in outputs.items()]
         given = arrays(args.expect, known, 0, "--expect")
@@ -263,12 +325,15 @@ def _check(
     return [difference(n, outputs[n], w, args.rtol, args.atol) for n, w in wanted.items()]
 
 
-def _by_onnxruntime(path: str, inputs: dict[str, Any], outputs: list[str]) -> dict[str, Any]:
+def _by_onnxruntime(path: str, model: Model, inputs: dict[str, Any]) -> dict[str, Any]:
     try:
         import onnxruntime
     except ImportError:
         raise TargetError("--reference onnxruntime: pip install onnxruntime") from None
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    saved = not path.lower().endswith(".onnx")
+    given = model.source.to_bytes() if saved else path  # type: ignore[attr-defined]
+    session = onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
+    outputs = list(model.outputs)
     return dict(zip(outputs, session.run(outputs, inputs), strict=True))
 
 

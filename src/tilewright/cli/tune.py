@@ -31,6 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The problem, the target, and how to search."""
     _problems.add_arguments(parser)
     parser.add_argument("--target", default="llvm", help='"llvm", "cuda", "opencl", "sim"')
+    parser.add_argument("--threads", type=int, metavar="N", help="of the CPU; by default all cores")
     parser.add_argument("--trials", type=int, default=128, metavar="N", help="at most (128)")
     parser.add_argument("--tuner", choices=TUNERS, default="xgb")
     parser.add_argument("--early-stopping", type=int, metavar="N",
@@ -53,16 +54,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Search, problem after problem; 130 after Ctrl-C, 1 where nothing was right for one."""
+    from tilewright.cli._devices import with_threads
     from tilewright.runtime.files import check_writable, write_file
     from tilewright.tune import library
     from tilewright.tune.records import Records
 
+    target = with_threads(args.target, args.threads)
     named = _problems.problems(args)
-    if args.trials < 1:
-        raise TilewrightError(f"--trials {args.trials}: at least 1")
+    for name in ("trials", "repeat", "jobs", "early_stopping"):
+        if (given := getattr(args, name)) is not None and given < 1:
+            raise TilewrightError(f"--{name.replace('_', '-')} {given}: at least 1")
+    if args.seed < 0 or not args.min_repeat_ms >= 0 or not args.timeout > 0:
+        raise TilewrightError("--seed and --min-repeat-ms are not negative, --timeout is positive")
     for path in filter(None, (args.output, args.log)):
         check_writable(Path(path))
-    tasks = [library.task(one.problem, args.target) for one in named]
+    tasks = [library.task(one.problem, target) for one in named]
     reports: list[dict[str, Any]] = []
     status = 0
     with Records(args.records) as records:

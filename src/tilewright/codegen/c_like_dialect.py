@@ -191,6 +191,15 @@ class Dialect:
         language that are right for what is known of ``x``; None where there are none."""
         return None
 
+    def saturated(self, to: DType, x: E.Expr) -> tuple[str, E.Expr] | None:
+        """What rounds ``x`` and others to the nearest integers of type ``to``, and packs them, by
+        name, with the number that it takes in place of ``x``; None where nothing does."""
+        return None
+
+    def pack_nearest(self, t: DType, name: str, parts: Sequence[Code]) -> Code:
+        """The vector of what :meth:`saturated` has found, by the name of what rounds."""
+        raise NotImplementedError
+
     def choose(self, condition: Code, a: Code, b: Code) -> Code:
         """``condition ? a : b``."""
         text = f"{condition.at(TERNARY + 1)} ? {a.at(TERNARY + 1)} : {b.at(TERNARY)}"

@@ -150,6 +150,9 @@ class VectorPrinter(ExpressionPrinter):
         if held is not None:
             return [self._part(held, e.dtype, i, width) for i in starts]
         d, t = self.dialect, e.dtype.with_lanes(width)
+        rounded = self._rounded(e, width)
+        if rounded:
+            return rounded
         match e:
             case E.Broadcast(value, _):
                 return [d.splat(t, self.expr(value))] * len(starts)
@@ -174,6 +177,19 @@ class VectorPrinter(ExpressionPrinter):
                         return found
         scalars = self.subvectors(e, 1)
         return [d.pack(t, scalars[i : i + width]) for i in starts]
+
+    def _rounded(self, e: Expr, width: int) -> list[Code]:
+        """Integers that the language rounds and packs at once; empty where it does not."""
+        match e:
+            case E.Cast(t, E.Call(_, "nearbyint", (x,)) | E.Cast(_, E.Call(_, "nearbyint", (x,)))):
+                lanes = range(t.lanes)
+                each = [self.dialect.saturated(t.element, self.lane(x, i)) for i in lanes]
+                known = [y for y in each if y is not None]
+                if len(known) == t.lanes:
+                    texts, pack = [self.expr(y) for _, y in known], self.dialect.pack_nearest
+                    parts = (texts[i : i + width] for i in lanes[::width])
+                    return [pack(t.with_lanes(width), known[0][0], part) for part in parts]
+        return []
 
     def hold(self, e: Expr, wanted: str = "v") -> None:
         """Evaluate a vector into temporaries."""

@@ -12,7 +12,7 @@ import struct
 
 from tilewright.ir import expr as E
 from tilewright.ir import ops
-from tilewright.ir.dtype import DType, dtype
+from tilewright.ir.dtype import DType, dtype, int_range
 from tilewright.ir.expr import Expr
 
 _FLOAT32, _INT32 = dtype("float32"), dtype("int32")
@@ -21,6 +21,8 @@ _FLOAT32, _INT32 = dtype("float32"), dtype("int32")
 WORDS = {2: "unsigned short", 4: "unsigned int", 8: "uint2", 16: "uint4"}
 #: Sizes of numbers that :data:`_NEAREST` rounds.
 _NEAR = 2.0**22
+#: By how much what is rounded may be beyond the integer that it is rounded to, and not be another.
+_NEARLY = 0.49
 #: Sizes of divisors whose reciprocals, and products with these, are far from both ends.
 _QUICK = 2.0**-60
 
@@ -64,6 +66,28 @@ static __device__ __forceinline__ unsigned short bytes_of(
   return *(const unsigned short*)&bytes;
 }"""
 
+#: The nearest bytes, ties to even, of numbers, saturated, and 0 of a NaN: since compute capability
+#: 8.6 one instruction rounds and packs two of them (PTX ISA, "cvt.pack" of what "cvt.rni" makes).
+_NEAREST_BYTES = """static __device__ __forceinline__ unsigned nearest_{sign}8(
+    float a, float b, unsigned above = 0) {{
+#ifdef __CUDA_ARCH__
+  unsigned bytes;
+  asm("cvt.pack.sat.{sign}8.s32.b32 %0, %1, %2, %3;"
+      : "=r"(bytes) : "r"(__float2int_rn(b)), "r"(__float2int_rn(a)), "r"(above));
+  return bytes;
+#else
+  const float pair[] = {{a, b}};
+  for (int k = 1; k >= 0; --k) {{
+    const float x = fminf(fmaxf(pair[k], {least}.0f), {most}.0f);
+    above = above << 8 | ((int)rintf(pair[k] == pair[k] ? x : 0.0f) & 255);
+  }}
+  return above;
+#endif
+}}
+static __device__ __forceinline__ unsigned nearest_{sign}8(float a, float b, float c, float d) {{
+  return nearest_{sign}8(a, b, nearest_{sign}8(c, d));
+}}"""
+
 #: A quotient that is rounded once, by the reciprocal of a divisor that is known, which is rounded,
 #: too; so that of Brisebarre, Muller and Raina, "Accelerating correctly rounded floating-point
 #: division when the divisor is known in advance" (2004), where the rest is no subnormal number.
@@ -78,6 +102,8 @@ TEXTS = {
     "unsigned_byte": _UNSIGNED,
     "nearest_integer": _NEAREST,
     "bytes_of": _BYTES_OF,
+    "nearest_s8": _NEAREST_BYTES.format(sign="s", least=-128, most=127),
+    "nearest_u8": _NEAREST_BYTES.format(sign="u", least=0, most=255),
     "divided": _DIVIDED,
     **{
         f"bytes_{name}{sign}": _EXTREMUM.format(name=name, sign=sign)
@@ -112,6 +138,32 @@ def rounded_near(to: DType, x: Expr) -> Expr | None:
     """
     size = _largest(x) if to is _INT32 and x.dtype is _FLOAT32 else math.inf
     return E.Call(to, "nearest_integer", (_divided(x),)) if size <= _NEAR else None
+
+
+def saturated(to: DType, x: Expr) -> tuple[str, Expr] | None:
+    """What rounds and packs numbers to integers of 8 bits, and the number that it takes, where one
+    is within what they hold, also of a NaN; None elsewhere.
+
+    >>> x, low, high = (E.Var.make("x", "float32"), *(E.FloatImm(_FLOAT32, n) for n in (0, 127)))
+    >>> saturated(dtype("int8"), E.Min(E.Max(x, low), high))
+    ('nearest_s8', T.max(x, T.float32(0)))
+    """
+    if to.bits != 8 or to.kind not in ("int", "uint") or x.dtype is not _FLOAT32:
+        return None
+    least, most = int_range(to)
+    name = "nearest_s8" if to.kind == "int" else "nearest_u8"
+    match x:
+        case E.Min(E.Max(v, E.FloatImm(_, a)) as found, E.FloatImm(_, b)) if a >= least:
+            # Beyond both ends the instruction saturates; of a NaN it makes 0.
+            if b == most:
+                return name, v if a == least == 0 else found
+            return (name, x) if least <= b < most else None
+        case E.Div(E.Min(E.Max(_, E.FloatImm(_, a)), E.FloatImm(_, b)), E.FloatImm(_, by)):
+            if not _QUICK < by < 1 / _QUICK:
+                return None
+            if least - _NEARLY < a / by and b / by < most + _NEARLY:
+                return name, _divided(x)
+    return None
 
 
 def _largest(x: Expr) -> float:

@@ -19,7 +19,7 @@ from tilewright.codegen.c_like_text import (
     wrapped,
 )
 from tilewright.codegen.cuda_bytes import TEXTS as BYTES
-from tilewright.codegen.cuda_bytes import is_byte, rounded_near
+from tilewright.codegen.cuda_bytes import is_byte, rounded_near, saturated
 from tilewright.codegen.cuda_functions import BOUNDED, HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAMES
@@ -33,7 +33,7 @@ from tilewright.ir.float8 import bits_of
 from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
-from tilewright.target.devices import STATIC_SHARED
+from tilewright.target.devices import STATIC_SHARED, compute_capability
 from tilewright.target.queues import AWAIT_PRODUCTS, TILES
 from tilewright.target.target import blocks_each, overlaps, shared_apart
 
@@ -126,6 +126,10 @@ class CudaDialect(CudaVectors):
 
     def nearest(self, to: DType, x: E.Expr) -> E.Expr | None:
         return rounded_near(to, x)
+
+    def saturated(self, to: DType, x: E.Expr) -> tuple[str, E.Expr] | None:
+        # Before, an instruction of a low rate would round each.
+        return saturated(to, x) if self.arch and compute_capability(self.arch) >= 86 else None
 
     def plain_cast(self, to: DType, x: Code) -> Code:
         name = self.type_name(to)

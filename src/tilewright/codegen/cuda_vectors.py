@@ -203,6 +203,13 @@ class CudaVectors(Dialect):
             return parts[0]
         return wrapped(f"{self.vector_name(t.element, t.lanes)}{{", parts, "}")
 
+    def pack_nearest(self, t: DType, name: str, parts: Sequence[Code]) -> Code:
+        self.require(name)
+        words = [wrapped(f"{name}(", parts[i : i + 4], ")") for i in range(0, len(parts), 4)]
+        if len(words) == 1:
+            return words[0]
+        return wrapped(f"{self.vector_name(t.element, t.lanes)}{{", words, "}")
+
     def splat(self, t: DType, x: Code) -> Code:
         if is_byte(t):
             return self.pack(t, [x] * t.lanes)

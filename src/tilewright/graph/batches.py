@@ -26,7 +26,6 @@ from tilewright.graph.views import problem_of, views
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import ProblemError
 from tilewright.runtime.narrow_floats import storage_type
-from tilewright.target import Target
 from tilewright.topi.batch import Batch, expected_of
 from tilewright.topi.problem import Problem
 
@@ -42,23 +41,23 @@ class Work(NamedTuple):
 
 @dataclass
 class Batches:
-    """The batches of a model, the first extent of the inputs ``names``. On a GPU kernels are for
-    any; but those of the ``first`` one are its own where nothing says that there will be others, as
-    many models are called with no other."""
+    """The batches of a model, the first extent of the inputs ``names``. Kernels are for any; but
+    those of the ``first`` one are its own where nothing says that there will be others, as many
+    models are called with no other: ``own`` has it, by the shapes without it."""
 
     names: tuple[str, ...] = ()
     first: bool = True
-    _first: dict[Hashable, int] = field(default_factory=dict)
+    own: dict[Hashable, int] = field(default_factory=dict)
 
-    def images(self, shapes: Mapping[str, tuple[int, ...]], target: Target) -> int:
+    def images(self, shapes: Mapping[str, tuple[int, ...]]) -> int:
         """How many images kernels for any batch are for; 0 where they are for these shapes."""
-        if not self.names or not target.is_gpu:
+        if not self.names:
             return 0
         images = shapes[self.names[0]][0]
         if not self.first:
             return images
         rest = tuple(e[1:] if name in self.names else e for name, e in shapes.items())
-        return images if self._first.setdefault(rest, images) != images else 0
+        return images if self.own.setdefault(rest, images) != images else 0
 
     def without_images(self, source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Graph | None:
         """The graph of a source where there are none, and so nothing to compute; None where there

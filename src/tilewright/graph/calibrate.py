@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tilewright.graph.builder import build
 from tilewright.graph.errors import ModelError
 from tilewright.graph.executor import Executor
 from tilewright.graph.graph import Graph
@@ -17,11 +16,9 @@ from tilewright.graph.passes.quantize_products import (
     activations,
     candidates,
     keys,
-    quantized_weights,
-    scale_of,
-    source,
 )
 from tilewright.graph.pipeline import optimized, prepared
+from tilewright.graph.rehearsal import Rehearsal, relative
 from tilewright.graph.rewrite import PRODUCTS
 from tilewright.graph.signature import arrays
 from tilewright.graph.value import Value
@@ -31,6 +28,9 @@ if TYPE_CHECKING:
 
 Arrays = Mapping[str, Any]
 
+#: Samples on which what each product changes by itself is measured.
+_FEW = 4
+
 
 def calibrated(
     model: Model, samples: Iterable[Any], budget: float | None, percentile: float = 100.0
@@ -39,10 +39,11 @@ def calibrated(
 
     ``samples`` are what :meth:`Model.run` takes, or arrays for models of one input. With a
     ``budget``, products go back to float until the outputs of all samples together are within this
-    relative error (the norm of the difference by that of the outputs in float): those first whose
-    own results change most. The range of a value holds that ``percentile`` of its sizes in each
-    sample; larger ones are clipped. Raises :class:`ModelError` without samples, for what no range
-    is measured of, and for a percentile below 50 or above 100.
+    relative error (the norm of the difference by that of the outputs in float): those first that
+    change the outputs most where they alone are in 8 bits. The range of a value holds that
+    ``percentile`` of its sizes in each sample; larger ones are clipped. Raises
+    :class:`ModelError` without samples, for what no range is measured of, and for a percentile
+    below 50 or above 100.
     """
     given = [_sample(model, x) for x in samples]
     if not given:
@@ -126,59 +127,42 @@ class _Samples:
 
     def within(self, found: Quantization, budget: float) -> Quantization:
         """The same with as few products in float as the budget needs."""
-        wanted = [self._model.run(x) for x in self._samples]
-        errors = self._errors(found)
-        worst = sorted(errors, key=lambda name: -errors[name])
+        rehearsals = list(self._rehearsals())
+        floats = [rehearsal.run(given, None) for rehearsal, given in rehearsals]
+
+        def error(known: Quantization, samples: int | None = None) -> float:
+            made = [rehearsal.run(given, known) for rehearsal, given in rehearsals[:samples]]
+            return relative(made, floats[:samples])
+
+        names = rehearsals[0][0].names
+        alone = {
+            n: error(replace(found, kept=dict.fromkeys({*names} - {n}, "")), _FEW) for n in names
+        }
+        worst = sorted(names, key=lambda name: -alone[name])
 
         def kept(count: int) -> Quantization:
-            why = {n: f"its results change by {errors[n]:.2g}" for n in worst[:count]}
-            trial = Quantization(found.ranges, {**found.kept, **why})
-            return replace(trial, error=self._error(self._model.quantized(trial), wanted))
+            why = {n: f"by itself it changes the outputs by {alone[n]:.2g}" for n in worst[:count]}
+            return Quantization(found.ranges, {**found.kept, **why})
 
-        best, low, count = kept(0), -1, 0
-        while not best.error <= budget and count < len(worst):
+        low, count = -1, 0
+        while not error(kept(count)) <= budget and count < len(worst):
             low, count = count, min(len(worst), max(1, 2 * count))
-            best = kept(count)
         while count - low > 1:  # fewer may do
             middle = (low + count) // 2
-            trial = kept(middle)
-            if trial.error <= budget:
-                best, count = trial, middle
-            else:
-                low = middle
-        return best
+            low, count = (low, middle) if error(kept(middle)) <= budget else (middle, count)
+        while True:
+            model = self._model.quantized(kept(count))
+            made = relative([model.run(x) for x in self._samples], floats)
+            if made <= budget or count == len(worst):
+                return replace(kept(count), error=made)
+            count += 1
 
-    def _errors(self, known: Quantization) -> dict[str, float]:
-        """By product, the relative error of its results where it alone is quantised."""
-
-        def both(graph: Graph) -> dict[str, Value]:
-            names, made = keys(graph), {}
-            for node in candidates(graph):
-                weights, scale = quantized_weights(node)
-                x = node.inputs[0]
-                step = scale_of(known.ranges.get(names.get(source(x), ""), 0.0))
-                q = build("quantize", x, step, 0, dtype="int8")
-                near = build(
-                    node.operator, build("dequantize", q, step, 0),
-                    build("dequantize", weights, scale, 0), **node.attributes,
-                )  # fmt: skip
-                made[f"{names[node]} error"] = build("subtract", near, node)
-                made[f"{names[node]} size"] = node
-            return made
-
-        total: dict[str, float] = {}
-        for values in self._measured(both):
-            for name, x in values.items():
-                total[name] = total.get(name, 0.0) + float(np.vdot(x, x))
-        names = [n.removesuffix(" error") for n in total if n.endswith(" error")]
-        return {n: (total[f"{n} error"] / (total[f"{n} size"] or 1.0)) ** 0.5 for n in names}
-
-    def _error(self, model: Model, wanted: list[dict[str, Any]]) -> float:
-        """The relative error of all outputs of all samples."""
-        apart = size = 0.0
-        for sample, outputs in zip(self._samples, wanted, strict=True):
-            for name, x in model.run(sample).items():
-                a, b = x.astype("float64"), outputs[name].astype("float64")
-                apart += float(((a - b) ** 2).sum())
-                size += float((b**2).sum())
-        return float((apart / (size or 1.0)) ** 0.5)
+    def _rehearsals(self) -> Iterator[tuple[Rehearsal, dict[str, Any]]]:
+        """For each sample what computes it, and what it is given."""
+        built: dict[Any, Rehearsal] = {}
+        for sample in self._samples:
+            given = arrays(self._model.inputs, sample, self._model.device)
+            key = self._model.key(given)
+            if key not in built:
+                built[key] = Rehearsal(prepared(self._model.graph(sample)), self._model.target)
+            yield built[key], given

@@ -68,7 +68,8 @@ class Executor:
     On a GPU, launches of :meth:`run` are recorded in a CUDA graph with ``capture``; in OpenCL,
     kernels have their arguments set once. With ``images``, the batch that the inputs ``named`` have
     first, kernels are for any batch where there are such (:mod:`.batches`). Graphs of a model share
-    constants on a GPU by a ``pool``.
+    constants on a GPU by a ``pool``. Kernels that were ``saved`` with a model, by name, are taken
+    as they are; ``names`` has those of ``kernels``.
     """
 
     def __init__(
@@ -82,13 +83,15 @@ class Executor:
         images: int = 0,
         named: Collection[str] = (),
         pool: Pool | None = None,
+        saved: Mapping[str, Kernel] = MappingProxyType({}),
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = _steps(graph)
         lies, works = views(graph), works_of(graph, nodes, images, named)
         problems = [work.problem for work in works]
-        built = build_all(works, target, progress)
+        built = build_all(works, target, progress, saved)
         self.kernels = tuple(found.kernel for found in built.values())
+        self.names = tuple(found.name for found in built.values())
         # Beside one another is for what is recorded: the streams of callers are their own.
         beside = target.kind == "cuda" and capture and launcher is None
         self.branches = branches(_reads(nodes)) if beside else None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import NamedTuple
 
 from tilewright.graph.batches import Work
@@ -21,31 +22,43 @@ _PATIENCE, _FEW = 1.0, 8
 
 Progress = Callable[[int, int], None]
 
-#: Of which problems there is no kernel for any batch.
+#: Of which problems there is no kernel for any batch, where there is one for theirs.
 _REFUSED: set[tuple[Problem, Batch, Target]] = set()
 
 
 class Built(NamedTuple):
-    """A kernel, and the counts that its launch is given: of a batch, where it is for any."""
+    """A kernel, and the counts that its launch is given: of a batch, where it is for any; and the
+    name that it has in a saved model."""
 
     kernel: Kernel
     counts: tuple[int, ...] = ()
+    name: str = ""
 
 
 def build_all(
-    works: Sequence[Work], target: Target, progress: Progress | None = None
+    works: Sequence[Work],
+    target: Target,
+    progress: Progress | None = None,
+    saved: Mapping[str, Kernel] = MappingProxyType({}),
 ) -> dict[str, Built]:
-    """The kernels of all work, by the keys of its problems; raises :class:`SelectError` for one
-    without."""
+    """The kernels of all work, by the keys of its problems, those of a ``saved`` model by their
+    names first; raises :class:`SelectError` for one without."""
     unique = {w.problem.key: w for w in works}
-    found: dict[str, Built] = {}
+    found = {
+        key: Built(saved[name], counts, name)
+        for key, work in unique.items()
+        for name, counts in reversed(_names(work))
+        if name in saved
+    }
+    for key in found:
+        del unique[key]
     begin, alone = time.perf_counter(), True
     for key, work in unique.items():
         rest = [w for k, w in unique.items() if k not in found]
         # Those that the cache has take milliseconds each; others are built by all cores.
         if alone and len(rest) >= _FEW and time.perf_counter() - begin > _PATIENCE:
             alone = False
-            done = len(found)
+            done = len(unique) - len(rest)
 
             def told(_: Wanted) -> None:
                 nonlocal done
@@ -62,28 +75,32 @@ def build_all(
             compile_ahead(wanted, "heuristic", told)
         found[key] = _build(work, target)
         if alone and progress is not None:
-            progress(len(found), len(unique))
+            progress(len(unique) - len(rest) + 1, len(unique))
     return found
 
 
+def _names(work: Work) -> list[tuple[str, tuple[int, ...]]]:
+    """What kernels that can do some work are called, and with what counts: the best first."""
+    own: list[tuple[str, tuple[int, ...]]] = [(work.problem.key, ())]
+    if work.expected is None:
+        return own
+    problem, batch = work.expected
+    return [(f"{problem.key} for any {batch}", work.counts), *own]
+
+
 def _build(work: Work, target: Target) -> Built:
-    if work.expected is not None:
-        found = _of_any_batch(*work.expected, target)
-        if found is not None:
-            return Built(found, work.counts)
+    (name, counts), *own = _names(work)
+    refused = None
+    if work.expected is not None and (key := (*work.expected, target)) not in _REFUSED:
+        problem, batch = work.expected
+        try:
+            if (found := chosen_kernel(problem, target, batch)) is not None:
+                return Built(found, counts, name)
+        except TilewrightError:
+            refused = key
     made = chosen_kernel(work.problem, target)
     if made is None:
         raise SelectError(reason(work.problem, target))
-    return Built(made)
-
-
-def _of_any_batch(problem: Problem, batch: Batch, target: Target) -> Kernel | None:
-    """None where no choice has one, which is found once."""
-    key = problem, batch, target
-    if key in _REFUSED:
-        return None
-    try:
-        return chosen_kernel(problem, target, batch)
-    except TilewrightError:
-        _REFUSED.add(key)
-        return None
+    if refused is not None:  # by what it is, and not for want of a library, a device or memory
+        _REFUSED.add(refused)
+    return Built(made, (), own[0][0] if own else name)

@@ -18,9 +18,13 @@ class SupportsSerializing(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
+#: Names of ONNX models, which are data and never run code of theirs.
+ONNX = (".onnx", ".ort")
+
+
 def load(
     path: str | Path | bytes | SupportsSerializing,
-    target: str | Target = "llvm",
+    target: str | Target | None = None,
     *,
     dtype: str | None = None,
     capture: bool = True,
@@ -29,13 +33,16 @@ def load(
     percentile: float = 100.0,
     precision: str | None = None,
 ) -> Any:
-    """A :class:`~tilewright.graph.Model` of an ONNX file, or the :class:`tilewright.Kernel` that
+    """A :class:`~tilewright.graph.Model` of an ONNX file, or what :meth:`Model.save` or
     :meth:`Kernel.save` wrote.
 
     Parameters
     ----------
-    path : the file, or the contents of an ONNX file, as bytes or as a ``ModelProto``.
-    target : what a model runs on; a kernel is for what it was compiled for.
+    path : the file, or the contents of an ONNX file, as bytes or as a ``ModelProto``. Only a file
+        of another name than ``.onnx`` may be one that was saved: it holds compiled code, which runs
+        when it is called.
+    target : what a model runs on, by default "llvm"; what was saved is for what it was compiled
+        for, and has all other options, too.
     dtype : "float16" or "bfloat16" lets products of float32 be computed in that type, with sums in
         float32, and what they give be kept in it; inputs and outputs stay as they are.
         "int8" lets them multiply integers of 8 bits, by ranges measured on ``calibration``.
@@ -49,7 +56,9 @@ def load(
     capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
 
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
-    operators that are not supported; for kernels see :func:`tilewright.runtime.load`.
+    operators that are not supported, and for options that a saved model has already; for files that
+    are damaged or from another version see :func:`tilewright.runtime.load`. Kernels of a saved
+    model that were compiled for another machine are compiled again.
     """
     if isinstance(path, SupportsSerializing):
         path = path.SerializeToString()
@@ -58,13 +67,15 @@ def load(
             f"load takes the path of a file, or an ONNX model, got a {type(path).__name__}: models "
             'of PyTorch are compiled by torch.compile(model, backend="tilewright")'
         )
-    if not isinstance(path, bytes) and _is_kernel(Path(path)):
-        from tilewright.runtime import load as load_kernel
-
-        return load_kernel(path)
+    if not isinstance(path, bytes) and _is_saved(Path(path)):
+        given = dtype, calibration, budget, precision
+        if any(x is not None for x in given) or percentile != 100 or not capture:
+            raise ModelError(f"{path} was saved with its options: give them when it is made")
+        return _saved(Path(path), target)
     from tilewright.graph.model import Model
     from tilewright.graph.onnx.read import OnnxModel
 
+    target = "llvm" if target is None else target
     if dtype != "int8":
         if calibration is not None or budget is not None or percentile != 100:
             raise ModelError('calibration, budget and percentile are for dtype="int8"')
@@ -77,14 +88,25 @@ def load(
     return model.quantized(calibrated(model, calibration, budget, percentile))
 
 
-def _is_kernel(path: Path) -> bool:
-    """Whether a file is no model by its name, or is what kernels are saved as.
+def _saved(path: Path, target: str | Target | None) -> Any:
+    from tilewright.graph.saved import load as load_model
+    from tilewright.runtime import load as load_kernel
 
-    Raises :class:`ModelError` for one that can be neither."""
-    if path.suffix.lower() in (".onnx", ".ort"):
-        return zipfile.is_zipfile(path)
+    model = load_model(path, target)
+    return load_kernel(path) if model is None else model
+
+
+def _is_saved(path: Path) -> bool:
+    """Whether a file may be one that was saved, by its name and its beginning.
+
+    Raises :class:`ModelError` for one that can be neither that nor a model."""
+    if path.suffix.lower() in ONNX:
+        return False
+    if path.is_dir():
+        raise ModelError(f"{path} is a folder: name the file of a model in it")
     if path.exists() and not zipfile.is_zipfile(path):
         raise ModelError(
-            f"{path} is not a saved kernel, or is damaged; and no model, whose name ends in .onnx"
+            f"{path} is not a saved kernel or model, or is damaged; and no ONNX model, whose name "
+            "ends in .onnx"
         )
     return True

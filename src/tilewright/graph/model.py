@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 from weakref import WeakKeyDictionary
 
@@ -20,9 +21,10 @@ from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.graph.passes.narrow_types import TYPES
 from tilewright.graph.passes.quantize_products import Quantization
 from tilewright.graph.pipeline import optimized
-from tilewright.graph.signature import Argument, Parameter, Source, arrays, places
+from tilewright.graph.signature import Argument, Parameter, Source, arrays, places, shares
 from tilewright.graph.value import Constant, Input, Node, Value
 from tilewright.runtime.array import view
+from tilewright.runtime.kernel import Kernel
 from tilewright.target import Target
 
 #: Shapes of inputs for which a model keeps kernels and memory.
@@ -62,6 +64,7 @@ class Model:
         self._own: WeakKeyDictionary[Executor, Executor] | None = None
         self._decisive: set[str] = set()
         self._batches, self._pool = Batches(batch_of(self.inputs)), Pool()
+        self._saved: dict[str, Kernel] = {}
         self._lock = threading.RLock()
 
     def clone(self) -> Model:
@@ -76,13 +79,52 @@ class Model:
         made._own = WeakKeyDictionary()
         return made
 
+    def save(self, path: str | Path) -> None:
+        """Write the model and the kernels of all shapes that it was called with or compiled for to
+        one file, which :func:`tilewright.load` reads in another process, without the ONNX file and
+        the cache folder: nothing is compiled there for these shapes on a machine of this kind.
+
+        The file holds compiled code, which runs where the model is called: give it a name that does
+        not end in ``.onnx``, and load files from people whose shared libraries you would load.
+        Raises :class:`ModelError` before any call, and
+        :class:`~tilewright.runtime.files.FileError` where it cannot be written.
+        """
+        from tilewright.graph.saved import save  # beside load, which makes models
+
+        if not (self._compiled or self._saved):
+            raise ModelError(
+                f"the model {self.name} has no kernels to save: call it, or model.compile(inputs), "
+                "with inputs of the shapes that it is to be ready for"
+            )
+        save(self, Path(path))
+
+    def kernels(self) -> dict[str, Kernel]:
+        """What was compiled for all shapes, by names that :meth:`restore` takes."""
+        with self._lock:
+            pairs = (zip(e.names, e.kernels, strict=True) for e in self._compiled.values())
+            return self._saved | {name: kernel for e in pairs for name, kernel in e}
+
+    @property
+    def first_batches(self) -> list[Any]:
+        """Of other sizes of inputs, the batches that have kernels of their own."""
+        return [[rest, images] for rest, images in self._batches.own.items()]
+
+    def restore(self, kernels: Mapping[str, Kernel], batches: Sequence[Any]) -> None:
+        """Take what :meth:`kernels` and :attr:`first_batches` were of a model that was saved."""
+        self._saved.update(kernels)
+        for rest, images in batches:
+            self._batches.own[tuple(map(tuple, rest))] = int(images)
+
+    def __copy__(self) -> Model:
+        return self.clone()
+
     def __deepcopy__(self, memo: dict[int, Any]) -> Model:
         return self.clone()  # nothing else of it can change
 
     def __reduce__(self) -> NoReturn:
         raise ModelError(
             f"the model {self.name} is not pickled: load it in each process, which finds its "
-            "kernels in the cache folder; threads may share it"
+            "kernels in the cache folder, or in the file of model.save(path); threads may share it"
         )
 
     def run(
@@ -99,7 +141,7 @@ class Model:
         """
         given = arrays(self.inputs, inputs, self.device)
         executor = self._executor(given)
-        into = outputs or {}
+        into: Mapping[str, Any] = {} if outputs is None else outputs
         with in_memory(f"{self.name} with {executor.plan.nbytes:,} bytes of intermediate values"):
             found = executor.run(given, outputs=self._places(executor, into))
         return {name: into.get(name, x) for name, x in found.items()}
@@ -124,7 +166,10 @@ class Model:
         if elsewhere:
             raise ModelError(f"bind needs arrays on {self.device}: {', '.join(elsewhere)}")
         # An input that was copied to be dense would not be the caller's.
-        copied = [n for n, x in given.items() if x is not inputs[n] and views[n].device == "cpu"]
+        copied = [
+            n for n, x in given.items()
+            if views[n].device == "cpu" and not shares(n, x, inputs[n])
+        ]  # fmt: skip
         if copied:
             raise ModelError(f"bind needs dense arrays: {', '.join(copied)}")
         return executor.bind(
@@ -150,7 +195,11 @@ class Model:
         kernels that are built, and of all."""
         return self._executor(arrays(self.inputs, inputs, self.device), progress)
 
-    def quantized(self, quantization: Quantization) -> Model:
+    def again(self) -> Model:
+        """The same model, compiled anew: by what was measured or tuned since."""
+        return self.quantized(self.quantization)
+
+    def quantized(self, quantization: Quantization | None) -> Model:
         """The model with products in int8, by ranges that were measured."""
         return Model(
             self.source, self.target, self.dtype or None, self.capture, quantization,
@@ -205,8 +254,8 @@ class Model:
                     shapes = {name: tuple(x.shape) for name, x in given.items()}
                     found = Executor(
                         graph, self.target, progress, capture=self.capture,
-                        images=self._batches.images(shapes, self.target), named=self._batches.names,
-                        pool=self._pool,
+                        images=self._batches.images(shapes), named=self._batches.names,
+                        pool=self._pool, saved=self._saved,
                     )  # fmt: skip
                 self._compiled[self.key(given)] = found
                 while len(self._compiled) > SHAPES:

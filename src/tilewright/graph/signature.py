@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.value import Value, text_of
 from tilewright.ir.dtype import dtype as to_dtype
 from tilewright.ir.errors import ArgumentError
-from tilewright.runtime.array import view
+from tilewright.runtime.array import resolved, view
 from tilewright.runtime.array_view import ArrayView, dense_strides
 from tilewright.runtime.narrow_floats import storage_type
 from tilewright.topi.problem import TensorType
@@ -85,7 +86,7 @@ def arrays(
     for p in parameters:
         array: Argument = on(device, p.name, given[p.name])
         if array is None:
-            array = np.asarray(given[p.name], order="C")
+            array = of_host(p.name, given[p.name])
             if str(array.dtype) in p.also:
                 array = array.astype(storage_type(to_dtype(p.dtype)))
             right = array.dtype == storage_type(to_dtype(p.dtype))
@@ -104,6 +105,12 @@ def places(
     """Where outputs of these types go: arrays of the host, or views of those of ``device``. Raises
     :class:`ModelError` for one that is unknown, of another type or shape, or that nobody can write
     to as one block."""
+    if not isinstance(given, Mapping):
+        gives = ", ".join(f'"{name}": ...' for name in types)
+        raise ModelError(
+            f"the outputs are given as {type(given).__name__}: give a dictionary of arrays by "
+            f"name, {{{gives}}}"
+        )
     found: dict[str, Argument] = {}
     for name, array in given.items():
         if name not in types:
@@ -112,16 +119,60 @@ def places(
         there = on(device, name, array)
         if there is not None:
             fits = (there.shape, str(there.dtype)) == (shape, kind) and not there.readonly
+            found[name] = there
         else:
-            fits = isinstance(array, np.ndarray) and array.shape == shape and (
-                array.dtype == storage_type(to_dtype(kind))
-                and array.flags.c_contiguous
-                and array.flags.writeable
-            )  # fmt: skip
+            memory = of_host(name, array) if is_array(array) else np.empty(0)
+            fits = (
+                memory.shape == shape
+                and memory.dtype == storage_type(to_dtype(kind))
+                and memory.flags.writeable
+                and shares(name, memory, array)
+            )
+            found[name] = memory
         if not fits:
-            raise ModelError(f"{name} is {text_of(types[name])}: give a dense array of that type")
-        found[name] = array if there is None else there
+            raise ModelError(
+                f"{name} is {text_of(types[name])}: give a dense array of that type and shape that "
+                f"can be written to, got {_described(array)}"
+            )
     return found
+
+
+def is_array(given: Any) -> bool:
+    """Whether something is memory already, and no list or number."""
+    known = ("__array_interface__", "__tilewright_view__", "data_ptr", "__dlpack__")
+    return any(hasattr(given, name) for name in known)
+
+
+def of_host(name: str, given: Any) -> np.ndarray[Any, Any]:
+    """An argument as a dense array of the host: its own memory where that is dense, else a copy.
+
+    Raises :class:`ModelError` for what no array can be made of.
+    """
+    try:
+        if str(getattr(given, "dtype", "")) == "torch.bfloat16":  # NumPy has no such type
+            bits = given.detach().contiguous().view(sys.modules["torch"].int16).numpy()
+            return np.asarray(bits).view(storage_type(to_dtype("bfloat16")))
+        return np.asarray(resolved(given), order="C")
+    except (TypeError, ValueError, RuntimeError) as error:
+        kind = type(given).__name__
+        raise ModelError(f"{name}: no array can be made of this {kind}: {error}") from None
+
+
+def shares(name: str, array: np.ndarray[Any, Any], given: Any) -> bool:
+    """Whether what :func:`of_host` made is the memory of ``given``, and no copy."""
+    return array is given or array.size == 0 or (
+        is_array(given) and np.may_share_memory(array, of_host(name, given))
+    )  # fmt: skip
+
+
+def _described(given: Any) -> str:
+    if not is_array(given):
+        return f"a {type(given).__name__}"
+    kind, shape = getattr(given, "dtype", "?"), tuple(getattr(given, "shape", ()))
+    flags = getattr(given, "flags", None)
+    lies = "" if getattr(flags, "c_contiguous", True) else " that is not dense"
+    lies += "" if getattr(flags, "writeable", True) else " that is read-only"
+    return f"{str(kind).removeprefix('torch.')}[{'x'.join(map(str, shape))}]{lies}"
 
 
 def on(device: str, name: str, given: Any) -> ArrayView | None:

@@ -131,7 +131,8 @@ class HostState(State):
         self._programs: list[Any] = [step.kernel.program for step in executor.steps]
         steps = executor.steps
         offsets = [k for step in steps for k in step.offsets]
-        self._all = LLVMSequence(self._programs, [step.arguments for step in steps], offsets)
+        places, counts = zip(*((step.arguments, step.counts) for step in steps), strict=True)
+        self._all = LLVMSequence(self._programs, places, offsets, counts)
 
     def launch(self, times: list[float] | None) -> None:
         pointers = self._pointers()
@@ -141,7 +142,7 @@ class HostState(State):
             return
         for step, program in zip(self.executor.steps, self._programs, strict=True):
             begin = time.perf_counter()
-            program.launch_raw(step.addresses(pointers), ())
+            program.launch_raw(step.addresses(pointers), step.counts)
             times.append(time.perf_counter() - begin)
 
     def _pointers(self) -> list[int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 from weakref import WeakValueDictionary
@@ -52,28 +52,33 @@ def find(key: str, target: Target) -> Kernel | None:
 
 
 def build(
-    module: Module, target: Target, key: str | None = None, constants: Sequence[Any] = ()
+    module: Module,
+    target: Target,
+    key: str | None = None,
+    constants: Sequence[Any] = (),
+    proved: Callable[[], None] = lambda: None,
 ) -> Kernel:
     """Compile a lowered module for ``target``, or find it in the cache.
 
     ``key``, where the caller has one (hex digits naming the schedule), is the name under which
     :func:`find` gets it next time; else the program's own fingerprint is. What depends on
-    ``constants`` alone, buffers among the parameters, becomes the kernel's preparation.
+    ``constants`` alone, buffers among the parameters, becomes the kernel's preparation. No kernel
+    is kept or returned before ``proved`` returns; it raises where the module is wrong.
     """
     try:
         key = key or program_key(module, target)
     except NotSerializable:
-        return _compiled(module, target, constants)
-    kernel = find(key, target)
+        key = ""
+    kernel = find(key, target) if key else None
     if kernel is None:
         kernel = _compiled(module, target, constants)
-        try:
-            files = to_files(kernel)
-        except NotSerializable:
-            return kernel
-        place, kernel.key = _place(key, target), key
-        cache.put(place, files)
-        _alive[place] = kernel
+        proved()
+        if key:
+            with contextlib.suppress(NotSerializable):
+                files = to_files(kernel)
+                place, kernel.key = _place(key, target), key
+                cache.put(place, files)
+                _alive[place] = kernel
     return kernel
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.arguments import outputs, variables
 from tilewright.codegen.registers import WAYS, Registers
@@ -39,6 +40,9 @@ from tilewright.runtime.program import Resources
 from tilewright.target import Target
 from tilewright.target.boxes import TensorMap
 from tilewright.target.target import overlaps, sms
+
+if TYPE_CHECKING:
+    from tilewright.codegen.cuda import Source
 
 #: What vector accesses need the address of every argument to be a multiple of, in bytes.
 ALIGNMENT = 16
@@ -275,12 +279,8 @@ def compile_module(
     arch = resolve_arch(target)
     made = generate(module, arch)
     cubin = nvrtc.compile_cubin(made.text, arch)
-    for told in WAYS[1:]:
-        if not any(used.spills for used in cubin.resources.values()):
-            break
-        other = generate(module, arch, flat=made.flat, registers=told)
-        if other.text != made.text:
-            made, cubin = other, nvrtc.compile_cubin(other.text, arch)
+    if _spills(cubin):
+        made, cubin = _without_spills(module, arch, made) or (made, cubin)
     limit = target.with_arch(arch).limits.shared_memory
     for func, kernel in zip(module.funcs, made.kernels, strict=True):
         if kernel.dynamic_shared > limit:
@@ -319,6 +319,28 @@ def compile_module(
     if simple is not None:
         files["unaligned.cu"] = simple.text.encode()
     return CudaProgram(module, target, files)
+
+
+def _without_spills(module: Module, arch: str, first: Source) -> tuple[Source, nvrtc.Cubin] | None:
+    """The first of the other ways to tell the compiler about registers by which it spills none,
+    else the last; None where they all come to the same text. They are compiled side by side."""
+    from tilewright.codegen.cuda import generate
+
+    texts = {first.text: first}
+    for told in WAYS[1:]:
+        other = generate(module, arch, flat=first.flat, registers=told)
+        texts.setdefault(other.text, other)
+    _, *others = texts.values()
+    if not others:
+        return None
+    with ThreadPoolExecutor(len(others)) as compilers:
+        cubins = list(compilers.map(lambda other: nvrtc.compile_cubin(other.text, arch), others))
+    found = list(zip(others, cubins, strict=True))
+    return next((x for x in found if not _spills(x[1])), found[-1])
+
+
+def _spills(cubin: nvrtc.Cubin) -> bool:
+    return any(used.spills for used in cubin.resources.values())
 
 
 def _sums_in_background(func: Func) -> bool:

@@ -57,7 +57,7 @@ def writing(path: str | Path) -> Iterator[None]:
         raise FileError(f"cannot write {path}: {disk_full(error) or error}") from None
 
 
-def write_file(path: Path, content: str | bytes) -> None:
+def write_file(path: Path, content: str | bytes | memoryview) -> None:
     """Write a file, which appears whole or not at all; raises :class:`FileError` where it cannot.
 
     Where ``path`` is no plain file, such as a pipe, it is written to.

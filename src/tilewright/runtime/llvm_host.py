@@ -211,8 +211,9 @@ def _machine(cpu: Processor, plain: bool) -> Any:
 
 
 @lru_cache(8)
-def _optimizer(cpu: Processor) -> tuple[Any, Any]:
-    """A machine to compile for, and what makes LLVM's passes for it.
+def _optimizer(cpu: Processor, slp: bool) -> tuple[Any, Any]:
+    """A machine to compile for, and what makes LLVM's passes for it, with ``slp`` those that put
+    scalars side by side on vectors.
 
     They are kept, as llvmlite 0.50 does not free all of a pass builder.
     """
@@ -224,14 +225,34 @@ def _optimizer(cpu: Processor) -> tuple[Any, Any]:
     # assertion, but also lets it reorder sums of floats. Simple loops are on vectors already
     # (lower/backend/innermost_vectors.py).
     options.loop_vectorization = options.loop_interleaving = False
-    options.slp_vectorization = options.loop_unrolling = True
+    options.slp_vectorization, options.loop_unrolling = slp, True
     return machine, llvm.create_pass_builder(machine, options)
 
 
 def optimize(code: Generated, cpu: Processor) -> tuple[Any, Any]:
-    """The optimised module, and a machine to emit it with, which others use too."""
+    """The optimised module, and a machine to emit it with, which others use too.
+
+    Raises :class:`TargetError` where LLVM makes no module of it that is valid.
+    """
+    for slp in (True, False):
+        module, machine = _optimized(code, cpu, slp)
+        # LLVM 22's SLP vectoriser may use a value before it is computed (where elements of two
+        # columns are combined by umax, say), and emitting such a module ends the process ("Already
+        # set a value for this node"). What is wrong is kept as text: the error's frames would hold
+        # the module, which is to be freed before its context.
+        try:
+            module.verify()
+        except RuntimeError as error:
+            wrong = str(error)
+        else:
+            return module, machine
+    raise TargetError(f"LLVM's passes made a module that is not valid: {wrong}")
+
+
+def _optimized(code: Generated, cpu: Processor, slp: bool) -> tuple[Any, Any]:
+    """What :func:`optimize` returns, with the SLP vectoriser or without, and valid or not."""
     llvm = binding()
-    machine, builder = (_machine(cpu, True), None) if code.plain else _optimizer(cpu)
+    machine, builder = (_machine(cpu, True), None) if code.plain else _optimizer(cpu, slp)
     # The context that modules share by default keeps their types and constants for ever.
     context = llvm.create_context()
     module = llvm.parse_assembly(code.text, context)

@@ -14,10 +14,10 @@ _SEQUENCE = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p, ctypes.c_int64)
 
 
 class LLVMSequence:
-    """Programs in their order, the places of the arguments of each among some addresses, and how
-    many bytes behind these all of them are.
+    """Programs in their order, the places of the arguments of each among some addresses, how many
+    bytes behind these all of them are, and the scalars of each.
 
-    Programs have no scalars. One thread at a time may call it: addresses are written into memory
+    One thread at a time may call it: addresses are written into memory
     of its own. Raises :class:`TargetError` for a program that cannot run on this machine.
     """
 
@@ -26,6 +26,7 @@ class LLVMSequence:
         programs: Sequence[LLVMProgram],
         places: Sequence[Sequence[int]],
         offsets: Sequence[int] = (),
+        scalars: Sequence[Sequence[int]] = (),
     ) -> None:
         self._names = [p.module.name for p in programs]
         self._places = np.array([k for found in places for k in found], np.intp)
@@ -36,6 +37,9 @@ class LLVMSequence:
         self._calls = np.zeros((len(programs), 3), np.uint64)  # Call of host/loops.c
         self._calls[:, 0] = [p.address for p in programs]
         self._calls[:, 1] = self._arrays.ctypes.data + self._arrays.itemsize * begins
+        self._scalars = [np.array(found, np.int64) for found in scalars]
+        if scalars:
+            self._calls[:, 2] = [found.ctypes.data for found in self._scalars]
         self._run = _SEQUENCE(llvm_pool.symbols()["tw_sequence"])
         self._first = self._calls.ctypes.data
 

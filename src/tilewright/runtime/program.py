@@ -18,8 +18,11 @@ A backend is a module ``tilewright.runtime.<kind>`` with
 
 A program may also have ``launch_raw(pointers, scalars, stream)``: the arguments as two tuples of
 int, in the order of :func:`tilewright.runtime.signature.variables` for the scalars. The call of a
-kernel then takes some microseconds less. One without may have ``bound(arrays, scalars)``: a launch
-whose arguments are set once, or None for arrays that it cannot be of.
+kernel then takes some microseconds less. It checks nothing: callers pass as many addresses as there
+are buffers, of memory as large as the shapes that the scalars give, and scalars for which the
+program has room for its offsets (a model's batches are held to
+:meth:`tilewright.topi.problem.Problem.most_of`). One without may have ``bound(arrays, scalars)``: a
+launch whose arguments are set once, or None for arrays that it cannot be of.
 
 It raises :class:`tilewright.ir.errors.TargetError` where a library or a device is missing, with
 the line that installs it.

@@ -133,6 +133,7 @@ class Instruction:
     cluster: int = 1
     statement: tuple[Stmt, tuple[tuple[Buffer, tuple[int, ...]], ...]] | None = None
     overwrites: bool = False
+    clears: Instruction | None = None
 
     def axes_of(self, operand: Argument) -> tuple[list[int], list[int]]:
         """The numbers of an operand's axes among those of the instruction, and their extents."""
@@ -221,6 +222,7 @@ def decl_instruction(
     cluster: int = 1,
     statement: tuple[Stmt, tuple[tuple[Buffer, tuple[int, ...]], ...]] | None = None,
     overwrites: bool = False,
+    clears: Instruction | None = None,
 ) -> Instruction:
     """Declare an instruction.
 
@@ -252,6 +254,7 @@ def decl_instruction(
         are. Strides of the buffers that are variables take the value of the operand's.
     overwrites : whether that writes the output without reading it, so that a reduction has to
         stand in it as a whole.
+    clears : the instruction that fills its output with zeros before the first of them.
 
     Raises :class:`LanguageError` where the name is taken, an operand has an axis that is not
     declared, or the body's type is not that of the output.
@@ -296,6 +299,7 @@ def decl_instruction(
         cluster,
         statement,
         overwrites,
+        clears,
     )
     INSTRUCTIONS[name] = made
     return made

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
+
+#: The least power of two with another step above it.
+_HALVED = 16
 
 
 @dataclass(frozen=True)
@@ -42,9 +44,12 @@ class Batch:
 
 
 def expected_of(images: int) -> int:
-    """How many images tiles are chosen for that take ``images``: the nearest power of two.
+    """How many images tiles are chosen for that take ``images``: the nearest power of two, or half
+    as many more than one of 16 or more, as SMs are then full, and what they do in vain counts.
 
-    >>> [expected_of(n) for n in (1, 2, 3, 5, 6, 48, 65, 100)]
-    [1, 2, 4, 4, 8, 64, 64, 128]
+    >>> [expected_of(n) for n in (1, 2, 3, 5, 6, 12, 20, 48, 65, 100)]
+    [1, 2, 4, 4, 8, 16, 24, 48, 64, 96]
     """
-    return 1 << round(math.log2(images))
+    low = 1 << images.bit_length() - 1
+    found = (low, 2 * low, *([low * 3 // 2] if low >= _HALVED else []))
+    return min(found, key=lambda n: max(n / images, images / n))

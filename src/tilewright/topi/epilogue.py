@@ -58,7 +58,7 @@ STEPS = {
     "quantized_residual": StepKind((("residual", "output"),), (None, 0.0)),
     # round(v * (1 / scale)) + zero_point, in the type of images, or in that of the result. Where
     # that is a float of 8 bits, the nearest to v * (1 / scale), of what is beyond the largest one.
-    "quantize": StepKind(values=(None, 0.0), instructions=5),
+    "quantize": StepKind(values=(None, 0.0), instructions=1),
 }
 #: What integer sums may have before they are dequantised.
 _OF_INTEGERS = ("bias", "dequantize")

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from tilewright.torch.partition import Taken
 
 #: What results may differ by, relative to their norm, by the bits of their elements.
-_TOLERANCE = {64: 1e-9, 32: 1e-4, 16: 3e-2}
+_TOLERANCE = {64: 1e-9, 32: 1e-4, 16: 3e-2, 8: 0.25}
+#: What part of integers and conditions may differ.
+_FLIPPED = 0.02
 #: Tensors by their names.
 _Tensors = dict[str, torch.Tensor]
 #: Turns in which times are taken at least, and at most.
@@ -137,22 +139,47 @@ def _difference(wanted: _Tensors, found: _Tensors) -> str:
     """Where results differ; nothing where they do not.
 
     Gradients by the parameters of one module are compared together: that by a bias in front of a
-    batch normalisation is zero but for rounding, by which it is as large as its errors.
+    batch normalisation is zero but for rounding, by which it is as large as its errors. NaN and
+    infinities are to be where they were. Of integers and conditions few may differ, as where two
+    numbers are nearly as large.
     """
     together: dict[str, list[str]] = {}
     for name, a in wanted.items():
-        if a.is_floating_point():
+        b = found[name]
+        if (a.shape, a.dtype) != (b.shape, b.dtype):
+            return f"its {name} is {b.dtype} of {tuple(b.shape)}, not {a.dtype} of {tuple(a.shape)}"
+        if a.is_floating_point() or a.is_complex():
             module = name.startswith(ahead.GRADIENT) and name.rpartition(".")[0]
             together.setdefault(module or name, []).append(name)
+        elif (other := int((a != b).sum())) > _FLIPPED * a.numel():
+            return f"its {name} differs in {other} of {a.numel()} elements"
     for names in together.values():
-        sizes = {n: float(wanted[n].double().norm()) for n in names}
-        errors = {n: float((wanted[n].double() - found[n].double()).norm()) for n in names}
+        sizes = {n: _size(wanted[n]) for n in names}
+        errors = {n: _error(wanted[n], found[n]) for n in names}
         size, error = math.hypot(*sizes.values()), math.hypot(*errors.values())
-        tolerance = max(_TOLERANCE[wanted[n].element_size() * 8] for n in names)
-        if size > 0 and not (error <= tolerance * size and math.isfinite(error)):
+        tolerance = max(_TOLERANCE[torch.finfo(wanted[n].dtype).bits] for n in names)
+        if not error <= tolerance * (size or 1.0):
             worst = max(names, key=lambda n: math.inf if math.isnan(errors[n]) else errors[n])
+            if not math.isfinite(errors[worst]):
+                return f"its {worst} has NaN or infinities in other places"
             return f"its {worst} differs by {errors[worst] / (sizes[worst] or 1):.2g}"
     return ""
+
+
+def _wide(a: torch.Tensor) -> torch.Tensor:
+    return (torch.view_as_real(a.resolve_conj()) if a.is_complex() else a).double()
+
+
+def _size(a: torch.Tensor) -> float:
+    """The norm of what is finite."""
+    return float(_wide(a).nan_to_num(0.0, 0.0, 0.0).norm())
+
+
+def _error(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The norm of the difference, which is not finite where NaN or an infinity is in one alone."""
+    a, b = _wide(a), _wide(b)
+    same = (a == b) | (a.isnan() & b.isnan())
+    return float((a - b).masked_fill(same, 0.0).norm())
 
 
 def _medians(

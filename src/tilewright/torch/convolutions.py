@@ -9,8 +9,9 @@ import torch
 import torch.nn.functional as F
 
 from tilewright.topi import Conv, Conv3d
+from tilewright.topi.arguments import whole
 from tilewright.torch.autocast import autocast
-from tilewright.torch.linear import as_results, in_type, with_epilogue
+from tilewright.torch.linear import as_results, check_tensors, in_type, with_epilogue
 
 #: By the dimensions of an image: the operator, and the memory format of channels last.
 _OPERATORS: dict[int, tuple[type[Conv] | type[Conv3d], Any]] = {
@@ -25,7 +26,7 @@ Sizes = int | Sequence[int]
 def conv1d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sizes = 1,
     padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1, *,
-    scale: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
+    scale: torch.Tensor | float | None = None, out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """:func:`conv2d` of (N, C, W) or (C, W)."""
     return _convolved(1, input, weight, bias, stride, padding, dilation, groups, scale, out_dtype)
@@ -34,7 +35,7 @@ def conv1d(
 def conv2d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sizes = 1,
     padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1, *, precision: str = "exact",
-    scale: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
+    scale: torch.Tensor | float | None = None, out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """``F.conv2d`` by :func:`~tilewright.torch.compute`: dense, in groups or depthwise.
 
@@ -64,7 +65,7 @@ def conv2d(
 def conv3d(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, stride: Sizes = 1,
     padding: str | Sizes = 0, dilation: Sizes = 1, groups: int = 1, *,
-    scale: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
+    scale: torch.Tensor | float | None = None, out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """:func:`conv2d` of (N, C, D, H, W) or (C, D, H, W)."""
     return _convolved(3, input, weight, bias, stride, padding, dilation, groups, scale, out_dtype)
@@ -112,6 +113,7 @@ def _convolved(
     rank: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
     groups: int, scale: Any, out_dtype: Any, **more: Any,
 ) -> Any:  # fmt: skip
+    check_tensors(f"conv{rank}d", bias, scale, input=input, weight=weight)
     if 0 in (*input.shape, *weight.shape):
         function: Any = (F.conv1d, F.conv2d, F.conv3d)[rank - 1]
         operands = as_results(out_dtype, input, weight)
@@ -128,10 +130,12 @@ def _transposed(
     rank: int, input: Any, weight: Any, bias: Any, stride: Any, padding: Any, more: Any,
     groups: int, dilation: Any,
 ) -> Any:  # fmt: skip
+    check_tensors(f"conv_transpose{rank}d", bias, None, input=input, weight=weight)
     if 0 in (*input.shape, *weight.shape):
         function: Any = (F.conv_transpose1d, F.conv_transpose2d, F.conv_transpose3d)[rank - 1]
         return function(input, weight, bias, stride, padding, more, groups, dilation)
     steps, extra = (_each(x, rank) for x in (stride, more))
+    extra = tuple(whole("output_padding", x, 0) for x in extra)
     # Rows that a whole stride lies beyond the last one are those of rows of zeros behind it.
     behind = [m // s if s > 0 else 0 for s, m in zip(steps, extra, strict=False)]
     if any(behind):

@@ -36,7 +36,10 @@ def fast_call(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> tor
     if observers or not needs_no_dispatch(input, weight, bias):
         return None
     operands = autocast(input, weight, bias)
-    what = signature(*operands)
+    try:
+        what = signature(*operands)
+    except AttributeError:  # of no tensor
+        return None
     try:
         plan = seen.get((what, given))
     except TypeError:  # there are lists

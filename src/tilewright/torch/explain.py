@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from tilewright.ir.errors import ArgumentError
 from tilewright.topi.operators.conv import Conv
 from tilewright.torch import calls
 from tilewright.torch.fusible import Naming
@@ -55,6 +56,8 @@ def explain(model: nn.Module, inputs: Any) -> Explanation:
     not there yet are compiled; gradients are not recorded. Not for compiled models: pass the one
     that was given to ``torch.compile``.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"explain takes a torch.nn.Module, got a {type(model).__name__}")
     lines: list[Line] = []
     current = [""]
 

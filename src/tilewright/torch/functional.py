@@ -42,6 +42,8 @@ def depthwise_conv2d(
     if exports_onnx():
         groups = shape_of(input)[-3]
         return F.conv2d(input, weight, bias, stride, padding, dilation, groups)
+    if not are_tensors(input, weight, bias) or input.dim() not in (3, 4):
+        return F.conv2d(input, weight, bias, stride, padding, dilation)  # raises
     if input.dim() == 3:
         return depthwise_conv2d(input[None], weight, bias, stride, padding, dilation)[0]
     if input.dim() != 4 or weight.dim() != 4 or not fits(input, weight, bias):
@@ -78,6 +80,8 @@ def depthwise_conv1d(
     if exports_onnx():
         groups = shape_of(input)[-2]
         return F.conv1d(input, weight, bias, stride, padding, dilation, groups)
+    if not are_tensors(input, weight, bias) or input.dim() not in (2, 3):
+        return F.conv1d(input, weight, bias, stride, padding, dilation)  # raises
     if input.dim() == 2:
         return depthwise_conv1d(input[None], weight, bias, stride, padding, dilation)[0]
     if input.dim() != 3 or weight.dim() != 3 or not fits(input, weight, bias):
@@ -90,6 +94,13 @@ def depthwise_conv1d(
     if not geometry.is_valid:
         return F.conv1d(input, weight, bias, stride, padding, dilation, input.shape[1])  # raises
     return convolve(input, weight, bias, geometry, given)
+
+
+def are_tensors(input: Any, weight: Any, bias: Any) -> bool:
+    """Whether operands are tensors; a bias may be None."""
+    return all(isinstance(x, torch.Tensor) for x in (input, weight)) and (
+        bias is None or isinstance(bias, torch.Tensor)
+    )
 
 
 def pair(value: Any) -> tuple[int, int]:

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 from tilewright.ir.dtype import FLOAT8
+from tilewright.ir.errors import ProblemError
 from tilewright.topi import Gemm
 from tilewright.topi.problem import OUT_DTYPES, Problem
 from tilewright.torch.any_operator import compute
@@ -17,7 +18,7 @@ from tilewright.torch.autocast import autocast
 
 def linear(
     input: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None = None, *,
-    scale: torch.Tensor | None = None, out_dtype: torch.dtype | None = None,
+    scale: torch.Tensor | float | None = None, out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:  # fmt: skip
     """``F.linear`` by :func:`~tilewright.torch.compute`.
 
@@ -31,6 +32,12 @@ def linear(
     The output is (..., N). It has derivatives of any order, but of float8. Operands without an
     element are PyTorch's. Raises :class:`~tilewright.topi.ProblemError` for what is no product.
     """
+    check_tensors("linear", bias, scale, input=input, weight=weight)
+    if weight.dim() != 2 or input.dim() < 1 or input.shape[-1] != weight.shape[1]:
+        raise ProblemError(
+            f"linear: an input of {tuple(input.shape)} and a weight of {tuple(weight.shape)}: give "
+            "(..., in_features) and (out_features, in_features)"
+        )
     if 0 in (*input.shape, *weight.shape):
         input, weight = as_results(out_dtype, input, weight)
         return in_type(out_dtype, F.linear(input, weight, bias))
@@ -41,6 +48,18 @@ def linear(
     return found.reshape(*input.shape[:-1], -1)
 
 
+def check_tensors(function: str, bias: Any, scale: Any, **operands: Any) -> None:
+    """Raises :class:`~tilewright.topi.ProblemError` for operands that are no dense tensors; a bias
+    may be None, and a scale also a number."""
+    operands |= {} if bias is None else {"bias": bias}
+    operands |= {} if scale is None or type(scale) in (int, float) else {"scale": scale}
+    for name, given in operands.items():
+        if not isinstance(given, torch.Tensor):
+            raise ProblemError(f"{function}: {name} is a tensor, got a {type(given).__name__}")
+        if given.layout is not torch.strided:
+            raise ProblemError(f"{function}: {name} is {given.layout}: give {name}.to_dense()")
+
+
 def with_epilogue(
     operator: type[Problem], operands: Sequence[Any], channels: int, scale: Any, bias: Any,
     out_dtype: Any, values: dict[str, Any],
@@ -49,6 +68,13 @@ def with_epilogue(
     result of ``channels``."""
     tensors, steps = list(operands), []
     if scale is not None:
+        if not isinstance(scale, torch.Tensor):
+            scale = torch.full((), scale, dtype=torch.float32, device=operands[0].device)
+        if scale.dim() > 1 or scale.numel() not in (1, channels):
+            raise ProblemError(
+                f"a scale is one number or {channels}, one for each channel of the output, got "
+                f"{tuple(scale.shape)}"
+            )
         tensors.append(scale.to(torch.float32).expand(channels))
         steps.append("dequantize")
     if bias is not None:

@@ -234,6 +234,8 @@ def _channels(given: int, out: int | None, groups: int | None) -> tuple[int, int
     out = given if out is None else out
     if groups not in (None, given):
         raise ValueError(f"groups={groups}: it is in_channels={given} in a depthwise convolution")
+    if given < 1:
+        raise ValueError(f"in_channels={given}: there is at least one")
     if out % given:
         raise ValueError(
             f"out_channels={out} is not a multiple of the {given} input channels, as a depthwise "

@@ -194,8 +194,11 @@ def undo_(model: nn.Module) -> list[str]:
     """Make all modules that :func:`optimize_` replaced PyTorch's again; their names.
 
     Those that were written as Tilewright's become PyTorch's too. Modules that held what was called
-    as one kernel are what they were, and not among the names.
+    as one kernel are what they were, and not among the names. Raises :class:`ArgumentError` for
+    what is no module.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(f"undo_ takes a torch.nn.Module, got a {type(model).__name__}")
     back = {ours: theirs for theirs, ours in REPLACEMENTS.items()} | {GroupedConv2d: nn.Conv2d}
     names = []
     for name, module in model.named_modules():

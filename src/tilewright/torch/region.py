@@ -207,7 +207,7 @@ class _Compiled:
             shapes = {x.name: x.shape for x in inputs}
             self.executor = Executor(
                 graph, target, launcher=_launcher(device), join=together,
-                images=batches.images(shapes, target), named=batches.names, pool=pool,
+                images=batches.images(shapes), named=batches.names, pool=pool,
             )  # fmt: skip
         self._device = device
 

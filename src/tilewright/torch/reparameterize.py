@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from tilewright.ir.errors import ArgumentError
 from tilewright.torch.reparameterize_sums import (
     CONVOLUTIONS,
     LEAVES,
@@ -94,6 +95,10 @@ def merge_branches_(model: nn.Module) -> MergeReport:
     Modules in training mode, with hooks, or that do anything else stay as they are; the
     :class:`MergeReport` says why, and its ``undo()`` puts all back.
     """
+    if not isinstance(model, nn.Module):
+        raise ArgumentError(
+            f"merge_branches_ takes a torch.nn.Module, got a {type(model).__name__}"
+        )
     rows: list[MergedRow] = []
     before: list[tuple[nn.Module, str, nn.Module]] = []
     places: dict[nn.Module, list[tuple[nn.Module, str]]] = {}

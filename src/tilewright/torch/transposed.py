@@ -11,7 +11,7 @@ from tilewright.torch.autocast import autocast
 from tilewright.torch.calls import is_channels_last, observe
 from tilewright.torch.eager import fast_call, transpose
 from tilewright.torch.eager_fast_path import as_call, exports_onnx, shape_of
-from tilewright.torch.functional import pair
+from tilewright.torch.functional import are_tensors, pair
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Selection
 
@@ -47,11 +47,14 @@ def depthwise_conv_transpose2d(
     if exports_onnx():
         aten = (stride, padding, output_padding, shape_of(weight)[0], dilation)
         return F.conv_transpose2d(input, weight, bias, *aten)
+    if not are_tensors(input, weight, bias) or input.dim() not in (3, 4) or weight.dim() != 4:
+        aten = (stride, padding, output_padding, 1, dilation)
+        return F.conv_transpose2d(input, weight, bias, *aten)  # raises
     if input.dim() == 3:
         return depthwise_conv_transpose2d(input[None], weight, bias, *settings)[0]
     channels, multiplier, *kernel = shape_of(weight)
     aten = (stride, padding, output_padding, channels, dilation)
-    if input.dim() != 4 or weight.dim() != 4 or not _fits(input, weight, bias):
+    if not _fits(input, weight, bias):
         return F.conv_transpose2d(input, weight, bias, *aten)  # raises
     steps, sides, more, spread = map(pair, (stride, padding, output_padding, dilation))
     if min(*steps, *spread) < 1 or min(*sides, *more) < 0 or 0 in (channels, multiplier, *kernel):

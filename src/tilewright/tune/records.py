@@ -92,7 +92,8 @@ class Records:
     create : whether to make a file that is not there; without it there are then no records.
 
     Raises :class:`RecordsError` where the file is damaged (it is moved aside, so that the next
-    run starts a new one), where it comes from a newer version, and where it cannot be opened.
+    run starts a new one), where it is none by its contents and its name, where it comes from a
+    newer version, and where it cannot be opened.
     """
 
     def __init__(self, path: str | Path | None = None, create: bool = True) -> None:
@@ -155,6 +156,11 @@ class Records:
             yield
         except sqlite3.DatabaseError as error:
             name = getattr(error, "sqlite_errorname", "")
+            if name.startswith("SQLITE_NOTADB") and not self._is_named_so():
+                raise RecordsError(
+                    f"{self.path} is no file of records ({error}), and is left as it is: name one "
+                    "that ends in .sqlite"
+                ) from None
             if name.startswith(("SQLITE_NOTADB", "SQLITE_CORRUPT")):
                 raise RecordsError(self._set_aside(error)) from None
             if name.startswith(_NO_ROOM) or self._is_full():
@@ -177,6 +183,10 @@ class Records:
             return self.path is not None and shutil.disk_usage(self.path.parent).free < 1 << 14
         except OSError:
             return False
+
+    def _is_named_so(self) -> bool:
+        """Whether a file is a database by its name, and so damaged where it is none."""
+        return self.path is not None and self.path.suffix in (".sqlite", ".db")
 
     def _set_aside(self, error: Exception) -> str:
         """Move a damaged file away; the message about it."""

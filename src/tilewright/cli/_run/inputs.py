@@ -87,7 +87,8 @@ def _read(
             return {name: found}
         strange = sorted(set(found.files) - set(parameters))
         if strange:
-            raise ArgumentError(f"{option} {text}: there is no {', '.join(strange)}")
+            known = ", ".join(parameters)
+            raise ArgumentError(f"{option} {text}: there is no {', '.join(strange)}, but {known}")
         return {n: found[n] for n in found.files}
     kind = parameters[name].dtype
     if _SHAPE.match(text):
@@ -103,14 +104,18 @@ def _read(
 
 
 def random(rng: Any, shape: tuple[int, ...], dtype: str) -> Array:
-    """Normal numbers; of integers small ones that are not negative, of conditions either."""
+    """Normal numbers; of integers small ones that are not negative, of conditions either. Raises
+    :class:`ArgumentError` where memory has no room for them."""
     from tilewright.ir.dtype import dtype as to_dtype
     from tilewright.runtime.narrow_floats import storage_type
 
     kind = to_dtype(dtype)
     found: Array
-    if kind.is_float:
-        found = rng.standard_normal(shape).astype(storage_type(kind))
-    else:
-        found = rng.integers(0, 2 if kind.is_bool else 10, shape).astype(storage_type(kind))
-    return found
+    try:
+        if kind.is_float:
+            found = rng.standard_normal(shape)
+        else:
+            found = rng.integers(0, 2 if kind.is_bool else 10, shape)
+        return found.astype(storage_type(kind))
+    except (MemoryError, ValueError) as error:
+        raise ArgumentError(f"random numbers of {'x'.join(map(str, shape))}: {error}") from None

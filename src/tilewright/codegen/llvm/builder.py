@@ -186,6 +186,9 @@ class Builder:
 
     def shuffle(self, a: Value, b: Value, picks: Sequence[int]) -> Value:
         """Lanes of two vectors by number, those of the second after those of the first."""
+        if len(picks) == 1:  # LLVM's vector of one element is none of ours
+            other, k = divmod(picks[0], split_type(a.type)[1])
+            return self.lane(b if other else a, k)
         type = vector_type(split_type(a.type)[0], len(picks))
         mask = ", ".join(f"i32 {k}" for k in picks)
         return self.op(type, f"shufflevector {a}, {b}, <{len(picks)} x i32> <{mask}>")
@@ -195,7 +198,12 @@ class Builder:
         made, unset = parts[0], "poison"
         for part in parts[1:]:
             before, more = split_type(made.type)[1], split_type(part.type)[1]
-            if more < before:  # LLVM shuffles vectors of one type
+            if before == 1:
+                made = self.shuffle(self.splat(made, 2), self.splat(part, 2), (0, 2))
+                continue
+            if more == 1:
+                part = self.splat(part, before)
+            elif more < before:  # LLVM shuffles vectors of one type
                 part = self.shuffle(
                     part, Value(part.type, unset), [k % more for k in range(before)]
                 )
@@ -203,6 +211,8 @@ class Builder:
         return made
 
     def lane(self, a: Value, index: int) -> Value:
+        if a.type[0] != "<":
+            return a
         return self.op(split_type(a.type)[0], f"extractelement {a}, i64 {index}")
 
     def gather(self, values: Sequence[Value]) -> Value:

@@ -255,7 +255,7 @@ class Memory(Offsets):
         b, element = self.b, self.types.memory(buffer.dtype)
 
         def write() -> None:
-            held = self._to_memory(self.expr(value), element)
+            held = self.to_memory(self.expr(value), element)
             at = self.element(element, self.pointer(buffer), self.offset(buffer, indices))
             b.do(f"store {held}, {at}, align {buffer.dtype.bytes}")
 
@@ -270,7 +270,8 @@ class Memory(Offsets):
         b.jump(done)
         b.start(done)
 
-    def _to_memory(self, x: Value, type: str) -> Value:
+    def to_memory(self, x: Value, type: str) -> Value:
+        """A value as memory holds it."""
         return self.b.convert("zext", x, type) if split_type(x.type)[0] == "i1" else x
 
     def _store_lanes(
@@ -292,7 +293,7 @@ class Memory(Offsets):
         else:
             with self.masked(mask):
                 held = self.expr(value)
-        held = self._to_memory(b.splat(held, lanes), type)
+        held = self.to_memory(b.splat(held, lanes), type)
         form = self.lane_offsets(buffer, indices, lanes)
         if not isinstance(form, Value):
             base, step = form[0], constant(form[1])

@@ -12,7 +12,8 @@ from tilewright.ir import ops
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import int_range
 from tilewright.ir.errors import TargetError
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, Var
+from tilewright.ir.visit import contents
 
 #: An offset by lane: ``base + k * step``, or each by itself.
 Lanes = tuple[Value, Value] | Value
@@ -107,6 +108,14 @@ class Offsets(Expressions):
         least = self.gather(parts, 1, terms)
         return not rest and all(k % elements == 0 for k in (least, *terms.values()))
 
+    def follows(self, buffer: Buffer, indices: tuple[Expr, ...], var: Var, step: int) -> bool:
+        """Whether lanes are ``step`` elements apart, and an increment of ``var`` one element."""
+        if buffer.layout is not None and buffer.layout.swizzle is not None:
+            return False
+        (atoms, _), known, rest = self._place(buffer, indices)
+        moving = [(atom, k) for atom, k in atoms if var in contents(atom)[0]]
+        return known == step and not rest and moving == [(var, 1)]
+
     def _place(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Place:
         """An offset in its parts: a sum, the step from lane to lane that is known, and the indices
         of other kinds with their strides."""
@@ -182,27 +191,34 @@ class Offsets(Expressions):
 
 
 def _rejoined(indices: tuple[Expr, ...], strides: tuple[Expr, ...]) -> list[Expr]:
-    """Indices of the same element, where neighbouring dimensions have the quotient and the
-    remainder of one progression: all of it along the inner one.
+    """Indices of the same element, where two dimensions have the quotient and the remainder of one
+    index, or of one progression, and lie as far apart: all of it along the inner one.
 
     So what is a row of pixels, by number and channel, is read as it lies.
     """
     found = list(indices)
-    for k in range(len(found) - 1):
-        outer, inner, (far, near) = found[k], found[k + 1], strides[k : k + 2]
+    for k, inner in enumerate(indices):
         match inner:
-            case E.FloorMod(E.Ramp() as whole, E.Broadcast(E.IntImm(_, by), _) as size) if (
-                whole.exact
-                and isinstance(far, E.IntImm)
-                and isinstance(near, E.IntImm)
-                and far.value == near.value * by
-            ):
-                quotient = E.FloorDiv(whole, size)
-                zero = E.Broadcast(ops.const(0, whole.dtype.element), whole.dtype.lanes)
-                if outer == quotient:
-                    found[k : k + 2] = [zero, whole]
-                elif isinstance(outer, (E.Add, E.Sub)) and outer.a == quotient:
-                    found[k : k + 2] = [type(outer)(zero, outer.b), whole]
+            case E.FloorMod(whole, E.IntImm(_, by) | E.Broadcast(E.IntImm(_, by), _)):
+                pass
+            case _:
+                continue
+        near = strides[k]
+        if not whole.exact or by <= 0 or not isinstance(near, E.IntImm):
+            continue
+        quotient, zero = E.FloorDiv(whole, inner.b), ops.const(0, whole.dtype.element)
+        if whole.dtype.lanes > 1:
+            zero = E.Broadcast(zero, whole.dtype.lanes)
+        for j, (outer, far) in enumerate(zip(found[:k], strides, strict=False)):
+            if not isinstance(far, E.IntImm) or far.value != near.value * by:
+                continue
+            if outer == quotient:
+                found[j], found[k] = zero, whole
+            elif isinstance(outer, (E.Add, E.Sub)) and outer.a == quotient:
+                found[j], found[k] = type(outer)(zero, outer.b), whole
+            else:
+                continue
+            break
     return found
 
 

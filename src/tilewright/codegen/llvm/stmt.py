@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
-from tilewright.codegen.llvm import instruction, parallel, streams
+from tilewright.codegen.llvm import instruction, interleaved, parallel, streams
 from tilewright.codegen.llvm.builder import Builder, Value, constant, opaque
 from tilewright.codegen.llvm.conditions import uniform
 from tilewright.codegen.llvm.memory import Memory
@@ -262,6 +262,8 @@ class Statements(Memory):
             self.variables[s.var] = self.index(s.min)
             self.binds(s.var)
             self.stmt(s.body)
+        elif extent is not None and interleaved.write(self, s, extent):
+            pass
         elif extent is not None and self._unrolls(s, extent):
             first = self.index(s.min)
             for k in range(extent):

@@ -39,7 +39,7 @@ class OnnxModel:
             proto, folder = _read(source)
             load_external(proto, folder)
             proto = _inlined(expanded(proto))
-        self.graph_proto = proto.graph
+        self._proto, self.graph_proto = proto, proto.graph
         self.opset = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
         if self.opset > (newest := _onnx().defs.onnx_opset_version()):
             raise ModelError(f"the model is of opset {self.opset}: onnx here knows up to {newest}")
@@ -70,6 +70,15 @@ class OnnxModel:
     def constants(self) -> Mapping[str, Constant]:
         """The initializers by name."""
         return {t.name: constant_of(t) for t in self.graph_proto.initializer}
+
+    def to_bytes(self) -> bytes:
+        """The model as the contents of a file, with what lay in other files; raises
+        :class:`ModelError` for one of more than 2 GiB, which ONNX does not write."""
+        try:
+            data: bytes = self._proto.SerializeToString()
+        except Exception as error:  # protobuf's own, of either implementation
+            raise ModelError(f"the model {self.name} cannot be written: {error}") from None
+        return data
 
     def graph(self, inputs: Iterable[Value]) -> Graph:
         """The graph of inputs whose shapes are known, in the order of :attr:`inputs`; one whose

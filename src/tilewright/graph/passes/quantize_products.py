@@ -64,7 +64,7 @@ def quantize_products(known: Quantization) -> Callable[[Graph], Graph]:
     """
 
     def run(graph: Graph) -> Graph:
-        return _Quantizing(graph, known).graph()
+        return Quantizing(graph, known).graph()
 
     run.__name__ = "quantize_products"
     return run
@@ -150,21 +150,22 @@ def _whole(x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     return found
 
 
-class _Quantizing:
-    """Each value of a graph as it was, and dequantised where it is quantised."""
+class Quantizing:
+    """Each value of a graph as it was, and dequantised where it is quantised: which ``products``
+    are in 8 bits, and by which ``scales`` values are rounded for them."""
 
     def __init__(self, graph: Graph, known: Quantization) -> None:
         self._graph = graph
         names = keys(graph)
-        self._products = {
+        self.products = {
             n for n in candidates(graph)
             if names[n] not in known.kept and names.get(source(n.inputs[0])) in known.ranges
         }  # fmt: skip
-        self._scales: dict[Value, float] = {}
-        for x, group in activations(graph, self._products).items():
+        self.scales: dict[Value, float] = {}
+        for x, group in activations(graph, self.products).items():
             largest = max(known.ranges.get(names[v], 0.0) for v in (x, *group))
             if names[x] in known.ranges:
-                self._scales[x] = scale_of(largest)
+                self.scales[x] = scale_of(largest)
         self._made: dict[Value, Value] = {}
         self._rounded: dict[Value, Value] = {}
 
@@ -176,7 +177,7 @@ class _Quantizing:
         return Graph(self._graph.name, self._graph.inputs, outputs)
 
     def _add(self, node: Node) -> Node:
-        whole = node in self._products
+        whole = node in self.products
         take = self._made.__getitem__ if node.operator in PRODUCTS and not whole else self._read
         operands: list[Operand] = [take(x) if isinstance(x, Value) else x for x in node.operands]
         if whole:
@@ -187,10 +188,10 @@ class _Quantizing:
         return Node(node.operator, tuple(operands), node.attributes, node.name)
 
     def _read(self, x: Value) -> Value:
-        if x not in self._scales:
+        if x not in self.scales:
             return self._made[x]
         if x not in self._rounded:
-            numbers = self._scales[x], 0
+            numbers = self.scales[x], 0
             q = Node("quantize", (self._made[x], *numbers), {"dtype": "int8"}, x.name)
             self._rounded[x] = Node("dequantize", (q, *numbers), name=x.name)
         return self._rounded[x]

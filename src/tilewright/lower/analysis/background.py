@@ -64,7 +64,9 @@ class Issued:
         return self.age == _ENDED
 
 
-_State = frozenset[Issued]
+#: An instruction that was issued, or that the way got here: what is issued from here on.
+_Fact = Issued | None
+_Facts = dict[_Fact, None]
 
 
 class Background(NamedTuple):
@@ -81,7 +83,7 @@ def background(kernel: Kernel) -> Background:
     if not issued:
         return Background((), ())
     paths = _Paths(kernel, issued)
-    left = paths.behind(kernel.root, frozenset())
+    left = paths.behind(kernel.root, None)
     return Background(tuple(paths.found.values()), tuple(paths.beyond(left)))
 
 
@@ -91,7 +93,12 @@ def queue_of(node: Node) -> str:
 
 
 class _Paths:
-    """Goes the ways through a kernel."""
+    """Goes the ways through a kernel.
+
+    What becomes of one instruction does not depend on which others go on beside it. So each is
+    followed by itself, and what a statement does to it is found once: a state of all of them has
+    as many values as there are combinations, and loops in loops go through many.
+    """
 
     def __init__(self, kernel: Kernel, issued: set[Node]) -> None:
         self.kernel, self.issued, self.dependences = kernel, issued, Dependences(kernel)
@@ -99,46 +106,77 @@ class _Paths:
         for access in kernel.accesses:
             around = (n for n in access.node.ancestors if isinstance(n.stmt, Instr))
             self.accesses.setdefault(next(around, access.node), []).append(access)
+        #: Nodes with something inside that changes what is known.
+        self.telling: set[Node] = set()
+        for node in kernel.root.walk():
+            if node in issued or isinstance(node.stmt, (Queue, Sync)):
+                self.telling.update((node, *node.ancestors))
+        lasting = {a.buffer for n in issued for a in filter(_lasts, self.accesses.get(n, ()))}
+        #: By a node without, what inside of it touches memory that instructions use.
+        self.touching: dict[Node, list[Node]] = {}
+        for node in self.accesses:
+            if any(a.buffer in lasting for a in self.accesses[node]):
+                top = node
+                for outer in reversed(node.ancestors):
+                    if outer in self.telling:
+                        break
+                    top = outer
+                self.touching.setdefault(top, []).append(node)
+        self.known: dict[tuple[Node, _Fact], _Facts] = {}
         self.asked: set[tuple[Issued, Node]] = set()
         self.found: dict[tuple[Node, Node], tuple[Issued, Conflict]] = {}
 
-    def behind(self, node: Node, state: _State) -> _State:
-        """What some thread does not know to have ended behind ``node``."""
-        self.check(node, state)
+    def behind(self, node: Node, x: _Fact) -> _Facts:
+        """What becomes of ``x`` by ``node``, on each way through it; of None, with what it
+        issues."""
+        known = self.known.get((node, x))
+        if known is None:
+            if x is not None:
+                for touching in self.touching.get(node, ()):
+                    self.check(touching, x)
+            known = self.told_by(node, x) if node in self.telling else {x: None}
+            self.known[node, x] = known
+        return known
+
+    def told_by(self, node: Node, x: _Fact) -> _Facts:
         match node.stmt:
             case If(orelse=None):
-                return state | self.behind(node.children[0], state)
+                return {x: None, **self.behind(node.children[0], x)}
             case If():
-                return self.behind(node.children[0], state) | self.behind(node.children[1], state)
+                return {**self.behind(node.children[0], x), **self.behind(node.children[1], x)}
             case For(kind=kind) if kind is not ForKind.THREAD:
-                return self.behind_loop(node, state)
-            case Queue(queue, "commit"):
-                return frozenset(_committed(x) if x.queue == queue else x for x in state)
-            case Queue(queue, "wait", pending):
-                return frozenset(
-                    replace(x, age=_ENDED) if x.queue == queue and x.age >= pending else x
-                    for x in state
-                )
-            case Sync() as barrier:
-                return frozenset(filter(None, (self.told(x, barrier) for x in state)))
+                return self.behind_loop(node, x)
+            case Queue(queue, "commit") if x is not None and x.queue == queue:
+                return {_committed(x): None}
+            case Queue(queue, "wait", pending) if x is not None and x.queue == queue:
+                return {replace(x, age=_ENDED) if x.age >= pending else x: None}
+            case Sync() as barrier if x is not None:
+                told = self.told(x, barrier)
+                return {} if told is None else {told: None}
             case Instr():
-                return state | {Issued(node)} if node in self.issued else state
+                issues = x is None and node in self.issued
+                return {x: None, Issued(node): None} if issues else {x: None}
+        facts: _Facts = {x: None}
         for child in node.children:
-            state = self.behind(child, state)
-        return state
+            facts = {z: None for y in facts for z in self.behind(child, y)}
+        return facts
 
-    def behind_loop(self, node: Node, state: _State) -> _State:
+    def behind_loop(self, node: Node, x: _Fact) -> _Facts:
         assert isinstance(node.stmt, For)
-        begun, extent = state, node.stmt.extent
-        certain = isinstance(extent, IntImm) and extent.value > 0
-        while True:
-            after = self.behind(node.children[0], begun)
-            again = frozenset(_again(x, node) for x in after)
-            if again <= begun:
-                break
-            begun |= again
-        left = after if certain else after | state
-        return frozenset(replace(x, around=None, by=0) if x.around is node else x for x in left)
+        extent = node.stmt.extent
+        left: _Facts = {}
+        begun: _Facts = {x: None}
+        todo = [x]
+        while todo:
+            for y in self.behind(node.children[0], todo.pop()):
+                left[y] = None
+                again = None if y is None else _again(y, node)
+                if again not in begun:
+                    begun[again] = None
+                    todo.append(again)
+        if not (isinstance(extent, IntImm) and extent.value > 0):
+            left[x] = None
+        return {_outside(y, node): None for y in left}
 
     def told(self, x: Issued, barrier: Sync) -> Issued | None:
         """``x`` behind a barrier, unless all know of its end. What a producer fills comes to no
@@ -150,15 +188,14 @@ class _Paths:
         freed = x.freed or barrier.split or (whole and not self.kernel.func.producer)
         return None if told == _ALL and freed else replace(x, told=told, freed=freed)
 
-    def check(self, node: Node, state: _State) -> None:
+    def check(self, node: Node, early: Issued) -> None:
         """Look at what ``node`` itself touches."""
-        late = self.accesses.get(node)
-        for early in state if late else ():
-            if (early, node) not in self.asked and (early.node, node) not in self.found:
-                self.asked.add((early, node))
-                conflict = next(self.conflicts(early, node), None)
-                if conflict is not None:
-                    self.found[early.node, node] = early, conflict
+        if (early, node) in self.asked or (early.node, node) in self.found:
+            return
+        self.asked.add((early, node))
+        conflict = next(self.conflicts(early, node), None)
+        if conflict is not None:
+            self.found[early.node, node] = early, conflict
 
     def conflicts(self, early: Issued, node: Node) -> Iterator[Conflict]:
         queue = QUEUES[early.queue]
@@ -172,9 +209,9 @@ class _Paths:
                 if found is not None:
                     yield found
 
-    def beyond(self, state: _State) -> Iterator[Access]:
+    def beyond(self, left: _Facts) -> Iterator[Access]:
         """Reads of memory of a block that go on when that ends."""
-        for node in dict.fromkeys(x.node for x in state if not x.ended):
+        for node in dict.fromkeys(x.node for x in left if x is not None and not x.ended):
             reads = (a for a in self.accesses[node] if not a.write and a.buffer.scope == "shared")
             yield from islice(reads, 1)
 
@@ -196,6 +233,11 @@ def _again(x: Issued, loop: Node) -> Issued:
     if loop not in x.node.ancestors or x.around not in (None, loop):
         return x
     return replace(x, around=loop, by=min(x.by + 1, _MOST))
+
+
+def _outside(x: _Fact, loop: Node) -> _Fact:
+    """``x`` behind a loop: its iterations are not told apart."""
+    return replace(x, around=None, by=0) if x is not None and x.around is loop else x
 
 
 def _order(early: Issued, node: Node) -> Order:

@@ -2,7 +2,8 @@
 
 Around the outermost of them stands :class:`~tilewright.ir.stmt.Tensorize`. What they compute is
 matched with the declaration; where it does not fit, the error says what differs. An
-initialisation that stands inside the marked loops is moved in front of them and stays a loop.
+initialisation that stands inside the marked loops is moved in front of them. It stays a loop, but
+where the instruction declares another one that clears its sums.
 
 >>> from tilewright.lower.ir_builder import axes, buffer, func, loop, store
 >>> from tilewright.target.instructions import dp4a
@@ -75,10 +76,34 @@ def tensorize(func: Func) -> Func:
     """
     if any(isinstance(s, Tensorize) for s in statements(func.body)):
         rewriter = _Tensorize(analyzer_of(func), func.target)
-        body = rewriter.stmt(func.body)
+        body = _cleared(rewriter.stmt(func.body), rewriter.analyzer)
         func = replace(func, body=_align(body, inherited(body, rewriter.bits)))
     _reject_unknown(func.body)
     return func
+
+
+def _cleared(body: Stmt, analyzer: Analyzer) -> Stmt:
+    """Loops that fill sums with zeros as the instruction that clears them, where there is one."""
+    declared = [s for s in statements(body) if isinstance(s, Instr) and s.instruction.clears]
+    clears = {s.operands[0].buffer: s.instruction.clears for s in declared}
+    return _Clear(analyzer, clears).stmt(body) if clears else body
+
+
+class _Clear(InContext):
+    def __init__(self, analyzer: Analyzer, clears: Mapping[Buffer, Instruction]) -> None:
+        super().__init__(analyzer)
+        self.clears = clears
+
+    def steps(self, s: Stmt) -> Steps:
+        match s:
+            case For(body=For(body=Store(buffer, _, value))) if is_const(value, 0):
+                if buffer in self.clears:
+                    found = match_instruction(s, self.clears[buffer], self.analyzer)
+                    if isinstance(found, Instr):
+                        return found
+            case Instr():
+                return s
+        return (yield from super().steps(s))
 
 
 class _Tensorize(InContext):

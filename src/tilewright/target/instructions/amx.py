@@ -2,10 +2,10 @@
 
 A tile is a register of 16 rows of 64 bytes. Here it is a buffer of 1024 bytes without gaps, in the
 scope "local", that LLVM keeps in a tile where nothing but these instructions touches it; a loop
-that clears it becomes TILEZERO as well. ``amx_bf16``, ``amx_s8`` and ``amx_u8_s8`` multiply,
-``amx_load_...`` and ``amx_store_...`` move tiles from and to rows in memory, however far apart
-these are. Of the right operand those 2 elements of bfloat16, or 4 of int8, that are multiplied with
-neighbours of the left one lie side by side.
+that clears sums of products becomes one of them. ``amx_bf16``, ``amx_s8`` and ``amx_u8_s8``
+multiply, ``amx_load_...`` and ``amx_store_...`` move tiles from and to rows in memory, however far
+apart these are. Of the right operand those 2 elements of bfloat16, or 4 of int8, that are
+multiplied with neighbours of the left one lie side by side.
 
 Linux lets a process use tiles once it has asked for them, which
 :func:`tilewright.runtime.llvm_host.host_features` does.
@@ -94,6 +94,7 @@ def _product(
         llvm=llvm,
         features=("amx-tile", feature),
         simulate=contract,
+        clears=amx_zero_f32 if total == "float32" else amx_zero_s32,
     )
 
 
@@ -148,9 +149,22 @@ def _bytes(builder: Any, pointer: Any) -> Any:
 
 
 def _zero(name: str, element: str) -> Instruction:
+    """``T[i, j] = 0`` by loading one row of zeros 16 times.
+
+    LLVM takes several TILEZERO for one, and a tile goes to another register by way of memory: each
+    sum would begin with a store of 1 KiB and a load.
+    """
+
     def llvm(builder: Any, pointers: Sequence[Any], _: Sequence[Sequence[Any]]) -> None:
+        from llvmlite import ir
+
+        row = ir.ArrayType(ir.IntType(8), _BYTES)
+        zeros = ir.GlobalVariable(builder.module, row, f"{builder.module.name}.zeros")
+        zeros.initializer, zeros.global_constant = ir.Constant(row, None), True
+        zeros.linkage, zeros.align = "private", _BYTES
         kind = named_type("x86_amx")
-        made = intrinsic(builder, "llvm.x86.tilezero.internal", kind, _shape())
+        arguments = [*_shape(), _bytes(builder, zeros), ir.Constant(ir.IntType(64), 0)]
+        made = intrinsic(builder, "llvm.x86.tileloadd64.internal", kind, arguments)
         _keep(builder, made, pointers[0])
 
     return decl_instruction(
@@ -162,6 +176,10 @@ def _zero(name: str, element: str) -> Instruction:
         features=("amx-tile",),
     )
 
+
+#: ``T[i, j] = 0``: TILELOADD of zeros.
+amx_zero_f32 = _zero("amx_zero_f32", "float32")
+amx_zero_s32 = _zero("amx_zero_s32", "int32")
 
 #: ``C[i, j] += A[i, k] * B[k, j]`` for 16 i, 16 j and 32 k = 2 ``ko`` + ``ki``, of bfloat16 into
 #: float32: TDPBF16PS. It takes denormals for zeros.
@@ -183,7 +201,3 @@ amx_load_s32 = _load("amx_load_s32", "int32")
 #: ``M[i, j] = T[i, j]``: TILESTORED.
 amx_store_f32 = _store("amx_store_f32", "float32")
 amx_store_s32 = _store("amx_store_s32", "int32")
-
-#: ``T[i, j] = 0``: TILEZERO.
-amx_zero_f32 = _zero("amx_zero_f32", "float32")
-amx_zero_s32 = _zero("amx_zero_s32", "int32")

@@ -25,8 +25,9 @@ _PLACED, _TURN, _LACKED, _REGISTERS, _RESULT, _BYTES = 0.5, 6.0, 10.0, 26, 4.0, 
 _READ, _ALONE, _STORED, _TASK = 3.0, 3.0, 3.0, 500.0
 #: Words that are stored for each of the results of a channel of a group, at most.
 _FEW = 4
-#: Bytes that a task keeps in the second-level cache, and how much longer it takes otherwise.
-_KEPT, _FARTHER = 2**19, 1.1
+#: Bytes that a task keeps in the second-level cache, and how much longer it takes otherwise; and
+#: with each doubling of what it stores beyond a first-level cache, before it is read.
+_KEPT, _FARTHER, _FIRST, _LATER = 2**19, 1.1, 2**16, 0.023
 
 
 def suits(p: Problem) -> bool:
@@ -52,9 +53,12 @@ def group_tiles(p: Convolution, target: Target) -> list[GroupTile]:
     """For :func:`~tilewright.topi.sketches.group_windows.schedule_groups`, the best guess first."""
     wide, found = min(lanes(p, target), LANES), {}
     first, *_, width = p.out_extents if p.rank > 1 else (1, *p.out_extents)
+    shares = p.rank == 2 and p.dims[0].stride == 1 and wide == LANES
     for (rows, columns), band, some in product(_SHAPES, (56, 28, 14, 7, 4, 2, 1), (1, 2, 4, 8)):
-        if (columns, rows) > (max(width, 1), first if p.rank == 2 else 1):
+        if columns > max(width, 1) or rows > (first if p.rank == 2 else 1):
             continue
+        if rows > 1 and not (shares or p.is_quantized):
+            continue  # of half as many lanes, registers hold one row's pixels
         if some <= -(-p.channels // LANES):
             tile = GroupTile(rows, columns, wide, min(band, -(-first // rows) or 1), some)
             found[tile] = group_price(p, tile, target)
@@ -71,20 +75,30 @@ def group_price(p: Convolution, t: GroupTile, target: Target) -> float:
     band = t.band * (t.rows if len(outer) == 1 else 1)
     rows = [min(band, outer[0].results), *(d.results for d in outer[1:])] if outer else []
     bands = -(-outer[0].results // band) if outer else 1
-    seen = t.rows * ((t.columns - 1) * taps.stride + taps.window)
-    seen = min(seen, t.rows * t.columns * taps.taps)
-    sums = t.rows * t.columns * each
-    turn = own * (max(sums, 5) * taps.taps + _PLACED * seen * each * (not words)) + _TURN
+    seen = min((t.columns - 1) * taps.stride + taps.window, t.columns * taps.taps)
+    sums, turns = t.rows * t.columns * each, math.prod(d.taps for d in outer)
+    products = own * max(sums, 5) * taps.taps * turns
+    if words:
+        seen *= t.rows
+    elif t.rows > 1:  # a turn for each row of the image that a tile sees
+        *others, down = outer
+        turns = math.prod(d.taps for d in others) * ((t.rows - 1) * down.stride + down.window)
+    # The first of a part's channels is in place.
+    moved = own * (1 - 1 / (own if p.channels % LANES else min(own, QUARTER)))
+    turn = _PLACED * moved * seen * each * (not words) + _TURN
     turn += _LACKED * max(0.0, (seen + t.rows * t.columns) * each + 4 - _REGISTERS)
-    tile = turn * math.prod(d.taps for d in outer) + (_BYTES if words else _RESULT) * sums
+    tile = products + turns * turn + (_BYTES if words else _RESULT) * sums
     tiles = -(-math.prod(rows) // t.rows) * -(-taps.results // t.columns)
     pixels = math.prod((r - 1) * d.stride + d.window for r, d in zip(rows, outer, strict=False))
     pixels *= (taps.results - 1) * taps.stride + taps.window
     parts = own if words else max(1, own // QUARTER)
     copied = pixels * (_READ + _ALONE / t.vectors + parts * _STORED) * each
     task = t.vectors * (tiles * tile + copied) + _TASK
-    if 4 * LANES * pixels * parts * t.vectors > _KEPT:
+    kept = 4 * LANES * pixels * parts * t.vectors
+    if kept > _KEPT:
         task *= _FARTHER
+    if not words:
+        task *= 1 + _LATER * max(0.0, math.log2(kept / _FIRST))
     packed = math.prod(d.taps for d in p.dims) * own * vectors * LANES
     packed *= "filter" not in p.constants
     threads = thread_count(target)

@@ -31,6 +31,8 @@ _SLICED, VOLUMES = 1.4, 2.4
 SHORT_ROWS = 0.6
 #: By what part a step is slower whose rows all lie in one line of memory more.
 _CROSSED = 0.5
+#: Bytes of a sector of memory, and by which power of its parts tiles take longer that have some.
+_SECTOR, _PARTLY = 32, 0.25
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
 #: Registers of a thread beside its sums, and of fewer rounds than this the last counts.
@@ -114,6 +116,13 @@ def time_of(
 def crossed_steps(crossing: float) -> float:
     """How many times as long steps take whose rows lie in as many lines of memory."""
     return 1 + _CROSSED * (crossing - 1)
+
+
+def in_sectors(size: int, whole: int) -> float:
+    """How many times as long tiles take that store as many bytes of a pixel, of the ``whole`` that
+    it has, where these are parts of sectors of memory."""
+    found: float = max(1.0, min(_SECTOR, whole) / size) ** _PARTLY
+    return found
 
 
 def rates_of(p: Problem) -> Rates:

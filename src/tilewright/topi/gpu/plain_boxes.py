@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
-from tilewright.topi.gpu.box_lines import copying, crossing, slid_over
+from tilewright.topi.gpu.box_lines import copying, crossing, short_row, slid_over
 from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of, turned_shapes
 from tilewright.topi.gpu.box_sizes import (
     STAGES,
@@ -31,6 +31,7 @@ from tilewright.topi.gpu.box_times import (
     MOST_ADDED,
     SOON,
     VOLUMES,
+    in_sectors,
     rates_of,
     reads_results,
     resident_blocks,
@@ -234,6 +235,7 @@ def at_once(
     if late and (not there or read or channels > MOST_ADDED or g.steps > SOON):
         return
     tiles, slow = shape.tiles, g.slow
+    partly = in_sectors(channels * of.stored, g.p.result_channels * of.stored)
     directly = channels in g.direct and not shape.turned
     for stages, resident, time in _staged(
         g, shape, of.staged(g.problem, shape.rows, channels, directly) + there, late
@@ -251,6 +253,9 @@ def at_once(
             if max(slow) > 1:
                 sectors = seen * slow[0] + channels * slow[1]
                 cost = max(cost, tiles * g.own * sectors * of.depth / (_SECTORS * CACHE))
+            if g.problem.is_quantized:
+                rows = tiles * g.own * (seen + channels) / MACHINE.sms
+                cost = max(cost, rows * short_row(g.p, of.depth, of.parts)) * partly
             cost *= longer
             tile = BoxProductTile.of(
                 shape.box, channels, stages, turned=int(shape.turned), boxes_to=boxes_to,

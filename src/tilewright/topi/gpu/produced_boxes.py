@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
+from tilewright.topi.gpu.box_lines import short_row
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_phases import is_phased
@@ -263,6 +264,8 @@ def predicted(
     hidden = sum(x**r.power for x in overlapping) ** (1 / r.power)
     if problem.is_quantized and steps <= 1:
         hidden = max(hidden, rounds * (_TILE + _RESULT * rows * own))
+    if problem.is_quantized:
+        hidden = max(hidden, taken * (rows + own) * short_row(p, of.depth, of.parts))
     tall = _TALL if high // ROWS > _FEW else 1.0
     tall *= _SHALLOW if cluster > 1 and tile.stages <= _STAGES[-1] else 1.0
     return float(tall * (begin + hidden + stores / r.last + after))

@@ -58,8 +58,8 @@ _SINGLE = 4
 _NARROW = 4
 #: Channels that fill a sector of memory: rows that are shorter took three times as long.
 _SECTOR = 16
-#: Rows of a tile, beside half of those of an image, where these are more than a few: of fewer, small
-#: boxes lost what they left out.
+#: Rows of a tile, beside half of those of an image, where these are more than a few: of fewer,
+#: small boxes lost what they left out.
 _ROWS, _LEAST_ROWS = (1, 2, 4, 8, 16), 8
 #: Channels of a tile of images of few.
 _MOST = 128

@@ -25,7 +25,7 @@ from tilewright.topi.gpu.box_sizes import (
     stores_last,
     suited,
 )
-from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, resident_blocks
+from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, in_sectors, resident_blocks
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.box_copies import is_in_halves, sliced
@@ -53,6 +53,9 @@ _BESIDE, _LARGE = 1.013, 1e-4
 #: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
 #: time was more than predicted.
 VOLUMES, _BYTES = 0.15, 0.1
+#: By what part less boxes of bytes take for each group of threads but the first: what a box takes
+#: beside its rows counts for more of these.
+_TALL = 0.04
 #: Bytes of results that an SM stores in a microsecond, and results for which it reads the numbers
 #: of their channels, twice as many beside a producer; and how long that takes with one.
 _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
@@ -106,6 +109,7 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
         directly = channels in direct
         staged = of.staged(problem, rows, channels, directly)
         columns = columns_of(channels // slices, p.dtype)
+        partly = in_sectors(channels * of.stored, wide * of.stored)
         added, read = added_bytes(problem, rows, channels)
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
         instructions = groups * (channels // columns) * steps * (of.depth // 32)
@@ -168,6 +172,8 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                 beside = _BESIDE + _LARGE * max(0, rows - 128) + VOLUMES * (len(of.extents) > 3)
                 beside += _BYTES * (problem.is_quantized + bool(of.block))
                 beside *= _PRODUCED if own else _AGAIN.get(streamed, 1.0)
+                if problem.is_quantized:
+                    beside *= partly * (1 - _TALL * (groups - 1))
                 tile = BoxProductTile.of(
                     box, channels, stages, boxes=each, staged=own, streamed=streamed
                 )

@@ -12,7 +12,7 @@ from tilewright.topi.operators.conv_program import ConvProgram, pooled_window
 
 def declare_pooled(p: ConvProgram, given: Any = None, form: str = "") -> BoxDeclaration:
     """The program of a problem whose results are pooled, behind a ``form`` of its convolution."""
-    d = p.behind(p.inner.declare_as(form, given))
+    d = p.behind(p.inner.declare_as(form, given), given)
     assert isinstance(d, BoxDeclaration)
     (before,) = d.output.op.inputs
     return replace(d, before=before, pooled=pooled_window(p))

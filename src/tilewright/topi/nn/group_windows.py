@@ -1,10 +1,11 @@
 """Convolution in groups of few channels, as many as a result's: vectors across several groups.
 
 Groups of 2, 4 or 8 channels are part of a vector each. A result's channel sums products of all
-channels of its group, ``x[c // 4 * 4 + k]`` for groups of four, say, so that a vector of results
-reads lanes of one vector of the image, each ``k`` others. The image is stored in such vectors, with
-its padding, and so is the filter. Lanes change places for free only within 128 bits: of groups of 8
-channels the first four are stored in both quarters of a vector that read them, and then the others.
+channels of its group, ``x[c // 4 * 4 + (c + k) % 4]`` for groups of four, say, so that a vector of
+results reads lanes of one vector of the image, each ``k`` others: first each lane its own, which is
+in place. The image is stored in such vectors, with its padding, and so is the filter. Lanes change
+places at low cost only within 128 bits: of groups of 8 channels the first four are stored in both
+quarters of a vector that read them, and then the others.
 """
 
 from __future__ import annotations
@@ -63,10 +64,14 @@ def declare_groups(p: Convolution, given: Any = None) -> GroupDeclaration:
     seen = [(d.results - 1) * d.stride + d.window for d in p.dims]
     stored = te.compute((image.shape[0], vectors, *seen, own // part, LANES), pixel, name="Stored")
 
+    def turned(k: Any, lane: Any) -> Any:
+        """Which of a part's channels a lane reads ``k``-th: its own first, which is in place."""
+        return (lane + k) % part
+
     def weight(v: Any, *at: Any) -> Any:
         *taps, k, lane = at
         f = v * LANES + lane
-        read = filter[p.filter_place(f, k, taps)]
+        read = filter[p.filter_place(f, k // part * part + turned(k, lane), taps)]
         return (read if whole else or_zero([f < channels], read)).astype(kind)
 
     extents = [d.taps for d in p.dims]
@@ -79,7 +84,7 @@ def declare_groups(p: Convolution, given: Any = None) -> GroupDeclaration:
         *place, lane = at
         each = zip(place, taps, p.dims, strict=True)
         read = [i * d.stride + t * d.dilation for i, t, d in each]
-        left = stored[(n, v, *read, k // part, lane // part * part + k % part)]
+        left = stored[(n, v, *read, k // part, lane // part * part + turned(k, lane))]
         return te.sum(left * packed[(v, *taps, k, lane)], axis=[*taps, k])
 
     total = te.compute((image.shape[0], vectors, *p.out_extents, LANES), element, name="Sums")

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tilewright import te
+from tilewright.ir.expr import IntImm
 from tilewright.te import Tensor
-from tilewright.topi.declare import finished
+from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
 from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.nn.steps import apply_step
@@ -17,17 +18,20 @@ if TYPE_CHECKING:
 
 
 class MlpFill(NamedTuple):
-    """What extents are filled up to multiples of, with zeros: what instructions multiply."""
+    """What extents are filled up to multiples of, with zeros: what instructions multiply; of the
+    depth, multiples of a ``step`` are summed."""
 
-    rows: int = 1
+    rows: Any = 1
     depth: int = 1
     hidden: int = 1
     columns: int = 1
+    step: int = 1
 
-    def of(self, p: Mlp) -> MlpFill:
-        """The extents of a problem, filled up."""
-        extents = p.m, p.k, p.hidden, p.n
-        return MlpFill(*(-(-n // f) * f for n, f in zip(extents, self, strict=True)))
+    def of(self, p: Mlp, rows: Any) -> MlpFill:
+        """The extents of a problem, which has ``rows``, filled up."""
+        known = zip((p.k, p.hidden, p.n), self[1:4], strict=True)
+        whole = rows if self.rows == 1 else (rows + self.rows - 1) // self.rows * self.rows
+        return MlpFill(whole, *(-(-n // f) * f for n, f in known))
 
 
 class Normalization(NamedTuple):
@@ -65,17 +69,19 @@ class MlpDeclaration(Declared):
     numbers: tuple[Tensor, ...]
 
 
-def declare_mlp(p: Mlp, fill: MlpFill = MlpFill()) -> MlpDeclaration:
-    """The program of a problem."""
-    inputs = {name: te.placeholder(t.shape, t.dtype, name=name) for name, t in p.inputs().items()}
-    whole, kind = fill.of(p), p.accumulate
+def declare_mlp(p: Mlp, fill: MlpFill = MlpFill(), given: Any = None) -> MlpDeclaration:
+    """The program of a problem; ``given`` as for convolutions."""
+    inputs, kind = placeholders(p, given), p.accumulate
+    (rows, *_), columns = _extents(inputs["a"]), p.n
+    whole = fill.of(p, rows)
     a = _filled(inputs["a"], (whole.rows, whole.depth), "A")
     norm = _normalization(p, a) if p.norm else None
     if norm is not None:
         a = _normalized(p, norm)
     b = _filled(inputs["b"], (whole.hidden, whole.depth), "B")
     c = _filled(inputs["c"], (whole.hidden, whole.columns), "C")
-    d = te.reduce_axis((0, whole.depth), "d")
+    deep = min(whole.depth, -(-p.k // fill.step) * fill.step)
+    d = te.reduce_axis((0, deep), "d")
     inner = te.compute(
         (whole.rows, whole.hidden),
         lambda i, j: te.sum(a[i, d].astype(kind) * b[j, d].astype(kind), axis=d),
@@ -98,8 +104,8 @@ def declare_mlp(p: Mlp, fill: MlpFill = MlpFill()) -> MlpDeclaration:
         name="Product",
     )
     total = product
-    if product.shape != p.result.shape:
-        total = te.compute(p.result.shape, lambda *at: product[at], name="Kept", tag="elementwise")
+    if (whole.rows, whole.columns) != (rows, columns):
+        total = te.compute((rows, columns), lambda *at: product[at], name="Kept", tag="elementwise")
     out = finished(p, total, inputs)
     if out is product:  # a stage of its own stores it
         out = te.compute(out.shape, lambda *at: product[at], name="Result", tag="elementwise")
@@ -107,16 +113,21 @@ def declare_mlp(p: Mlp, fill: MlpFill = MlpFill()) -> MlpDeclaration:
     return MlpDeclaration(p, inputs, out, a, b, c, norm, inner, hidden, product, numbers)
 
 
-def _filled(x: Tensor, shape: tuple[int, ...], name: str) -> Tensor:
+def _filled(x: Tensor, shape: tuple[Any, ...], name: str) -> Tensor:
     """A tensor, filled up with zeros."""
-    limits = [int(e) for e in x.shape]
+    limits = _extents(x)
 
     def element(*at: Any) -> Any:
-        inside = [i < n for i, n, f in zip(at, limits, shape, strict=True) if f > n]
+        inside = [i < n for i, n, f in zip(at, limits, shape, strict=True) if f is not n and f != n]
         return or_zero(inside, x[at])
 
     made: Tensor = te.compute(shape, element, name=name, tag="injective")
     return made
+
+
+def _extents(x: Tensor) -> list[Any]:
+    """The extents of a tensor, as numbers where they are known."""
+    return [e.value if isinstance(e, IntImm) else e for e in x.shape]
 
 
 def _normalization(p: Mlp, x: Tensor) -> Normalization:

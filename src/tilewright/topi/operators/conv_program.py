@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.ir.errors import ProblemError
+from tilewright.topi.batch import Batch
 from tilewright.topi.once import once
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.program import Call, Program, apply, operand, parse
@@ -116,6 +117,18 @@ class ConvProgram(Problem):
         """As in the convolution."""
         return self.inner.channels_last
 
+    # -- batches -----------------------------------------------------------------------------
+
+    def batch_of(self, images: int, among: Collection[str]) -> Batch | None:
+        """That of the convolution, where other operands are the same for all images."""
+        more = (f"a{k}" for k, _ in enumerate(self.operands, 1))
+        return None if set(more) & set(among) else self.inner.batch_of(images, among)
+
+    def at(self, batch: Batch, count: int) -> ConvProgram:
+        calls = self.program.calls_at(Batch(batch.count, ("a0",)), count)
+        conv = self.inner.at(batch, count).replace(epilogue=(), constants=())
+        return self.replace(conv=_written(conv), body=tuple(map(str, calls)))
+
     # -- tensors -----------------------------------------------------------------------------
 
     def inputs(self) -> dict[str, TensorType]:
@@ -136,7 +149,7 @@ class ConvProgram(Problem):
 
     def declare(self, given: Any = None) -> Declared:
         """The stages of the convolution, then those of all calls."""
-        return self.behind(self.inner.declare(given))
+        return self.behind(self.inner.declare(given), given)
 
     def declare_as(self, form: str, given: Any = None) -> Declared:
         """One of :data:`~tilewright.topi.nn.conv_programs.FORMS`."""
@@ -145,18 +158,23 @@ class ConvProgram(Problem):
         declared: Declared = FORMS[form](self, given)
         return declared
 
-    def behind(self, d: Declared) -> Declared:
-        """The stages of all calls behind those of the convolution."""
+    def behind(self, d: Declared, given: Any = None) -> Declared:
+        """The stages of all calls behind those of the convolution; ``given`` as for these."""
         from tilewright import te
+        from tilewright.topi.declare import Given
+
+        count = given.batch if isinstance(given, Given) else given
+        own = Batch(self.inner.batch, ("a0",))
+        calls = self.calls if count is None else self.program.calls_at(own, count)
 
         more = {
             f"a{k}": te.placeholder(t.shape, t.dtype, name=f"a{k}")
             for k, t in enumerate(map(operand, self.operands), 1)
         }
         known = {"a0": d.output, **more}
-        for k, call in enumerate(self.calls):
+        for k, call in enumerate(calls):
             known[f"t{k}"] = apply(call, known)
-        return replace(d, inputs={**d.inputs, **more}, output=known[f"t{len(self.calls) - 1}"])
+        return replace(d, inputs={**d.inputs, **more}, output=known[f"t{len(calls) - 1}"])
 
     # -- names -------------------------------------------------------------------------------
 
@@ -170,7 +188,8 @@ class ConvProgram(Problem):
 
     def __str__(self) -> str:
         texts = [f"t{k} = {text}" for k, text in enumerate(self.body)]
-        return f"{self.inner}: {'; '.join(texts)}"
+        more = f" at strides of {', '.join(self.strides)}" if self.strides else ""
+        return f"{self.inner}: {'; '.join(texts)}{more}"
 
     def traits(self) -> Traits:
         """Those of the convolution, among problems with the same functions."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from tilewright.ir.errors import ProblemError
+from tilewright.topi.batch import Batch
 from tilewright.topi.epilogue import Step, chain_types, parse_epilogue
 from tilewright.topi.once import once
 from tilewright.topi.problem import Problem, TensorType
@@ -99,6 +100,17 @@ class Mlp(Problem):
         """Of both products."""
         return 2 * self.m * self.hidden * (self.k + self.n)
 
+    # -- batches -----------------------------------------------------------------------------
+
+    def batch_of(self, images: int, among: Collection[str]) -> Batch | None:
+        """Rows of A, and of what an epilogue reads of them."""
+        shapes = self.shapes()
+        names = {n for n, t in shapes.items() if len(t) > 1} - {"b", "c"}
+        return Batch.of(shapes, sorted(names), images) if names <= set(among) else None
+
+    def at(self, batch: Batch, count: int) -> Mlp:
+        return self.replace(m=count)
+
     # -- tensors -----------------------------------------------------------------------------
 
     def inputs(self) -> dict[str, TensorType]:
@@ -123,7 +135,7 @@ class Mlp(Problem):
         """The stages; see :mod:`tilewright.topi.nn.mlp`."""
         from tilewright.topi.nn.mlp import declare_mlp
 
-        return declare_mlp(self)
+        return declare_mlp(self, given=given)
 
     @property
     def layout(self) -> str:

@@ -102,12 +102,13 @@ class Program(Problem):
 
     def at(self, batch: Batch, count: int) -> Program:
         types = self.inputs()
-        return Program.of(
+        made = Program.of(
             [TensorType(batch.shape(n, t.shape, count), t.dtype) for n, t in types.items()],
-            self._calls(batch, count),
+            self.calls_at(batch, count),
         )
+        return self.replace(operands=made.operands, body=made.body)
 
-    def _calls(self, batch: Batch, count: Any) -> list[Call]:
+    def calls_at(self, batch: Batch, count: Any) -> list[Call]:
         """The body where a batch has another count: shapes that it says are of as many."""
         known, batched = dict(self.declare().inputs), set(batch.inputs)
         found = []
@@ -129,7 +130,7 @@ class Program(Problem):
         from tilewright.topi.declared import Declared
 
         count, batch = (given.batch, given.of) if isinstance(given, Given) else (None, None)
-        calls = map(parse, self.body) if batch is None else self._calls(batch, count)
+        calls = map(parse, self.body) if batch is None else self.calls_at(batch, count)
         return Declared(self, *declare(placeholders(self, given), list(calls)))
 
     @property
@@ -158,7 +159,7 @@ class Program(Problem):
 
     def __str__(self) -> str:
         texts = [f"t{k} = {text}" for k, text in enumerate(self.body)]
-        return f"program of {', '.join(self.operands)}: {'; '.join(texts)}"
+        return f"program of {', '.join(self.operands)}: {'; '.join(texts)}{self.common_text()}"
 
 
 def operand(text: str) -> TensorType:

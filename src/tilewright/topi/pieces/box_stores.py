@@ -18,6 +18,7 @@ from tilewright.topi.pieces.box_blocks import blocks_of, wide_of
 from tilewright.topi.pieces.box_products import over_threads
 from tilewright.topi.pieces.box_tiles import ROWS, WARP_ROWS
 from tilewright.topi.pieces.cluster_sums import CLUSTERS, lanes_of, rows_of, share_out
+from tilewright.topi.pieces.thread_order import neighbours
 
 
 def store(
@@ -88,7 +89,7 @@ def store_directly(
         parts = [out.split(x, factor=n) for (x, *_), n in zip(pixel, sizes, strict=True)]
         groups, own = [first for first, _ in parts], [last for _, last in parts]
     *outer, c = channels
-    c, lane = out.split(c, factor=widths(d.output.dtype).chunk)
+    c, lane = out.split(c, factor=neighbours(d.problem, wide_of(d), tile.channels))
     out.reorder(*groups, *outer, c, *own, *within, lane)
     group = out.fuse(*groups)
     out.bind(group, te.thread_axis((0, tile.groups), "threadIdx.y"))

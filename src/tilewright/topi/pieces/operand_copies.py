@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from tilewright import te
@@ -9,6 +10,7 @@ from tilewright.ir.visit import uses
 from tilewright.schedule import Schedule
 from tilewright.target.devices import WARP
 from tilewright.te import ComputeOp, Tensor
+from tilewright.topi.broadcast import shape_of
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.pieces.reads import loads
 from tilewright.topi.pieces.tiling import extent_of
@@ -33,11 +35,20 @@ def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
             stage.unroll(more)
             c = stage.fuse(c, beside)
         else:
-            c, lane = stage.split(c, factor=channels if channels <= w.deep else w.chunk)
+            own = math.gcd(channels, _side_by_side(t), w.chunk) if beside is c else 1
+            few = own < max(2, w.chunk // 4)  # elements are loaded one by one
+            whole = channels if few and channels <= w.deep else w.chunk
+            c, lane = stage.split(c, factor=whole if few else own)
         block, thread = stage.split(stage.fuse(*others, c), factor=_THREADS)
         stage.bind(block, te.thread_axis("blockIdx.x"))
         stage.bind(thread, te.thread_axis("threadIdx.x"))
         stage.vectorize(lane)
+
+
+def _side_by_side(t: Tensor) -> int:
+    """Of how many elements rows are in what a copy reads, where it reads one; else 1."""
+    last = [shape_of(i)[-1] for i in t.op.inputs]
+    return last[0] if len(last) == 1 and isinstance(last[0], int) else 1
 
 
 def _read_along(t: Tensor) -> int:

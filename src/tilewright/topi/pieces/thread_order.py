@@ -4,7 +4,9 @@ A thread holds two neighbours of each eight columns of an instruction's result. 
 these columns is free, as the filter lies in shared memory in any order of its channels: in that of
 pairs of a thread, threads, and channels of a pair, a thread has 16 bytes of neighbours, which it
 stores at once, and nothing goes through shared memory. Of more channels than four threads have,
-those of the next four are the next eight columns.
+those of the next four are the next eight columns. Where channels are no multiple of 64, bytes leave
+by eights: four threads store a sector of memory. By fours, of 144 channels, they took twice as long
+as through shared memory.
 """
 
 from __future__ import annotations
@@ -21,12 +23,14 @@ from tilewright.topi.pieces.tiling import extent_of
 
 #: Threads that hold the columns of a row, and columns that one holds side by side.
 _THREADS, _PAIR = 4, 2
+#: Results of a byte that one stores at once, where these are not 16.
+_HALF = 8
 #: Bytes of results that leave so.
 _BYTES = (1, 4)
 
 
 def leaves_directly(d: BoxDeclaration, tile: BoxProductTile) -> bool:
-    """Whether results go from registers to global memory, 16 bytes a thread."""
+    """Whether results go from registers to global memory, some neighbours a thread."""
     boxes, wide = d.boxes, extent_of(d.sum.op.axis[-1])
     plain = not (boxes.turned or (boxes.blocks[1] and not boxes.whole)) and boxes.slices == 1
     whole = not tile.turned and tile.staged in (0, tile.channels) and tile.splits == 1
@@ -36,19 +40,28 @@ def leaves_directly(d: BoxDeclaration, tile: BoxProductTile) -> bool:
 def in_order(p: Any, wide: int, channels: int) -> bool:
     """Whether nothing stands against it in a problem whose result has ``wide`` channels, of which a
     tile has some, but how its filter lies: results of 16 bits leave through shared memory."""
+    return neighbours(p, wide, channels) > 0
+
+
+def neighbours(p: Any, wide: int, channels: int) -> int:
+    """Of how many channels a thread stores results at once: as many as are 16 bytes, or of bytes
+    also 8, where tiles have no more for four threads, a sector of memory; 0 where :func:`in_order`
+    is not."""
     w, images = widths(p.result_dtype), Images(p.result_layout)
-    return (
-        16 // w.chunk in _BYTES and not p.is_float8
-        and wide % w.chunk == 0 and channels % (_THREADS * w.chunk) == 0
-        and columns_of(channels, p.dtype) == channels
-        and (images.last or (images.block > 0 and images.block % w.chunk == 0))
-    )  # fmt: skip
+    if 16 // w.chunk not in _BYTES or p.is_float8 or columns_of(channels, p.dtype) != channels:
+        return 0
+    if not images.last and images.block == 0:
+        return 0
+    for own in (w.chunk, _HALF) if w.chunk > _HALF and images.last else (w.chunk,):
+        if wide % own == 0 and channels % (_THREADS * own) == 0 and images.block % own == 0:
+            return own
+    return 0
 
 
 def digits(d: BoxDeclaration, tile: BoxProductTile) -> tuple[int, int, int]:
     """Of channels in that order, that a box has: how many pairs a thread has, threads, and channels
     of a pair. All of a tile are in one box where these threads are a power of two."""
-    chunk = widths(d.output.dtype).chunk
+    chunk = neighbours(d.problem, extent_of(d.sum.op.axis[-1]), tile.channels)
     threads = tile.channels // chunk
     return chunk // _PAIR, _THREADS if threads & (threads - 1) else threads, _PAIR
 

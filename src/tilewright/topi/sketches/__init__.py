@@ -18,6 +18,7 @@ from tilewright.topi.cpu.vector_row_tiles import suits as is_rows
 from tilewright.topi.cpu.vector_row_tiles import vector_row_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
 from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
+from tilewright.topi.gpu import mlp_tiles as mlps
 from tilewright.topi.gpu import programs
 from tilewright.topi.gpu.attention_tiles import (
     attention_group_tiles,
@@ -27,7 +28,6 @@ from tilewright.topi.gpu.attention_tiles import (
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
-from tilewright.topi.gpu.mlp_tiles import mlp_price, mlp_tiles, suits_mlp
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
@@ -48,6 +48,7 @@ from tilewright.topi.sketches.box_templates import BOXES
 from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
 from tilewright.topi.sketches.column_sums import ColumnSumTile, schedule_column_sums
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, schedule_item_dots
+from tilewright.topi.sketches.few_rows import FewRowTile, schedule_few_rows
 from tilewright.topi.sketches.flat_windows import FlatTile, form, schedule_flat
 from tilewright.topi.sketches.group_windows import GroupTile, schedule_groups
 from tilewright.topi.sketches.item_products import ItemTile, schedule_item_products
@@ -95,8 +96,10 @@ SKETCHES = (
              **_CUDA),
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
              attention_mma_tiles, where=suits_attention, least=80, declares=declare_mma, **_CUDA),
-    Template("gpu.mlp", MlpTile, schedule_mlp, (), None, True, mlp_tiles, where=suits_mlp,
-             arch="sm_90a", declares=declare_groups, price=mlp_price, **_CUDA),
+    Template("gpu.mlp", MlpTile, schedule_mlp, (), None, True, mlps.mlp_tiles, where=mlps.suits_mlp,
+             arch="sm_90a", declares=declare_groups, price=mlps.mlp_price, **_CUDA),
+    Template("gpu.mlp_rows", FewRowTile, schedule_few_rows, (), None, True, mlps.few_row_tiles,
+             shared=True, where=mlps.suits_few_rows, operators=(), price=mlps.few_row_price),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
              where=is_mma_product, least=80, counts=mma_counts, **_CUDA),
     Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles, shared=True,

@@ -3,7 +3,8 @@ floats, or of words of four bytes (:mod:`~tilewright.topi.nn.group_words`).
 
 A task takes vectors of channels of a band of rows, and copies what they see, padding included.
 Tiles of neighbouring pixels of a vector are summed in registers, all channels of a group and taps
-of a row written out, so that lanes of a pixel are put in place once for the taps that read them.
+of a row written out, so that lanes of a pixel are put in place once for the taps that read them; of
+tiles of several rows once for all of these.
 """
 
 from __future__ import annotations
@@ -62,6 +63,10 @@ def schedule_groups(d: GroupDeclaration, tile: GroupTile) -> Schedule:
     else:
         lane, inner = sums.split(lane, factor=tile.lanes)
         *taps, tap, k = sums.op.reduce_axis
+        if tile.rows > 1:  # by rows of the image, whose lanes are put in place for all of the tile
+            down = p.dims[-2]
+            taps[-1] = sums.skew(taps[-1], by=pixels[-2], scale=down.stride, step=down.dilation)
+            sums.unroll(taps[-1])
         sums.reorder(n, v, *taps, k, tap, *pixels, lane, inner)
         sums.unroll(*pixels, lane)
         sums.vectorize(inner)
