@@ -40,9 +40,9 @@ _STAGES = (1, 2, 3)
 #: By how much times count of products, of stores of results, of the cache, of memory, and of a box
 #: by itself in microseconds; all of these overlap, the more the higher the power.
 _PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.28, 0.189, 0.942, 0.998, 0.514, 1.94
-#: Microseconds until a block has its first box, how often what memory takes to bring those of all
-#: blocks counts besides; and bytes of boxes that an SM brings in one, which counts where nothing is
-#: multiplied meanwhile.
+#: Microseconds until a block has its first box; how often what memory takes to bring those of all
+#: blocks counts besides, but in 8 bits; and bytes of boxes that an SM brings in one, which counts
+#: where nothing is multiplied meanwhile.
 _BEGIN, _FIRST, _BROUGHT = 1.05, 0.6, 81_300
 #: The same of what is added to results and brought ahead, for each of the blocks of an SM and once
 #: more, as often as it counts beside a box where there are two; and of what threads read.
@@ -103,7 +103,8 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
     numbered = "channel" in problem.epilogue_shapes and not problem.is_quantized
     by_parts = slices == 1 and stores_last(problem, p)
     row = Convolved(p).kernel[-1]
-    many = of.taps > max(_MANY, row) and of.phases == 1 and not are_apart(problem)
+    many = of.taps > max(_MANY, row) and of.phases == 1
+    many = many and not (are_apart(problem) or problem.is_quantized)
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
         directly = channels in direct
@@ -164,7 +165,7 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                     turns * busy * short / (SHORT_ROWS * MACHINE.clock),
                 )  # fmt: skip
                 cost = before + _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
-                if stages > 1:
+                if stages > 1 and not problem.is_quantized:
                     cost += _FIRST * min(blocks, busy * MACHINE.sms) * once / MEMORY
                 if stages < 3 and not streamed:  # a filter's steps take longer than a box
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
