@@ -217,6 +217,7 @@ def _dense() -> Iterator[Problem]:
               epilogue="bias+residual", dtype="float16")  # fmt: skip
     yield Mlp(m=8, k=480, hidden=20, n=480, inner="bias+silu", epilogue="bias", dtype="float16")
     yield small.replace(dtype="float32", precision="tf32")
+    yield many.replace(dtype="float32", precision="tf32", pass_="wgrad")
     yield small.replace(dtype="float32", precision="winograd")
 
 

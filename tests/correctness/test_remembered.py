@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from tilewright.runtime.build import forget
-from tilewright.select import remembered
+from tilewright.select import choice, find, options, remembered
+from tilewright.select.profile_cache import Measured, ProfileCache
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import Conv
@@ -22,9 +23,9 @@ def choices(monkeypatch, tmp_path):
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
     made, choose = [], remembered.build_chosen
 
-    def counted(*args):
+    def counted(*args, **more):
         made.append(args)
-        return choose(*args)
+        return choose(*args, **more)
 
     monkeypatch.setattr(remembered, "build_chosen", counted)
     return made
@@ -40,6 +41,19 @@ def test_a_choice_is_made_once(choices):
     assert len(choices) == before == 1
     assert chosen_kernel(PROBLEM.replace(dtype="float64"), TARGET).key != first.key
     assert len(choices) == 2
+
+
+@pytest.mark.needs_torch
+def test_pytorchs_kernel_is_left_out_where_it_was_the_fastest(choices, monkeypatch):
+    import torch  # noqa: F401
+
+    kept, fastest = ProfileCache(), find("pytorch")
+    monkeypatch.setattr(choice, "_cache", lambda: kept)
+    measured = Measured("pytorch", fastest.version, fastest.to_values(()), 1e-9, 0, False)
+    machine = choice.machine_of(choice.with_own_architecture(TARGET))
+    kept.put(PROBLEM.key, machine, [measured])
+    assert next(iter(options(PROBLEM, TARGET))).algorithm.vendor
+    assert chosen_kernel(PROBLEM, TARGET) is not None
 
 
 def test_it_is_made_again_where_there_are_other_records(choices):

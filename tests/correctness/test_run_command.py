@@ -16,7 +16,9 @@ from tilewright.cli._run.inputs import arrays
 from tilewright.cli.main import main
 from tilewright.graph.signature import Parameter
 from tilewright.ir.errors import ArgumentError
+from tilewright.select import choice
 from tilewright.select.algorithm import BuiltKernel
+from tilewright.select.profile_cache import ProfileCache
 
 pytestmark = pytest.mark.needs_onnx
 
@@ -125,6 +127,8 @@ def test_the_problems_of_a_model_are_those_that_tune_and_bench_take(tmp_path, ca
 
 def test_a_fast_run_goes_on_with_what_it_has_measured(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path / "cache"))
+    kept = ProfileCache()
+    monkeypatch.setattr(choice, "_cache", lambda: kept)
     x, w = np.ones((2, 8), "float32"), np.arange(24, dtype="float32").reshape(8, 3)
     data = onnx_model([node("MatMul", "x w")], {"x": [2, 8]}, constants={"w": w})
     model, y = str(write(tmp_path, data)), tmp_path / "y.npy"

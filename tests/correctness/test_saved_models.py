@@ -49,7 +49,10 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "chosen_kernel", refuse)
 
 
-@pytest.mark.parametrize("target", ["llvm -threads=1", "sim"])
+@pytest.mark.parametrize("target", [
+    "llvm -threads=1", "sim", pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+])  # fmt: skip
 def test_a_loaded_model_is_the_saved_one(
     tmp_path: Path, target: str, request: pytest.FixtureRequest
 ) -> None:
@@ -138,6 +141,16 @@ def test_kernels_for_another_machine_are_compiled_again(tmp_path: Path) -> None:
             about["tag"] = json.dumps({**tag, "triple": "riscv64-unknown-linux-gnu"})
 
     _edit(path, elsewhere)
+    loaded = tilewright.load(path)
+    assert not loaded.kernels()
+    np.testing.assert_array_equal(loaded(_images(2)), wanted)
+
+
+def test_kernels_of_another_version_are_compiled_again(tmp_path: Path) -> None:
+    model, path = tilewright.load(_layer()), tmp_path / "m.tw"
+    wanted = model(_images(2))
+    model.save(path)
+    _edit(path, lambda meta, _: meta.update(tilewright="0.0.1"))
     loaded = tilewright.load(path)
     assert not loaded.kernels()
     np.testing.assert_array_equal(loaded(_images(2)), wanted)

@@ -222,7 +222,7 @@ def test_a_tensor_where_a_schedule_belongs(function: Callable[..., Any]) -> None
 
 
 def test_a_file_of_a_kernel_that_is_not_there(tmp_path: Any) -> None:
-    with pytest.raises(TilewrightError, match=r"there is no file .*none.tw to load a kernel from"):
+    with pytest.raises(TilewrightError, match=r"there is no file .*none.tw to load: kernel.save"):
         tilewright.load(tmp_path / "none.tw")
     with pytest.raises(FileNotFoundError):
         tilewright.load(tmp_path / "none.tw")

@@ -196,7 +196,7 @@ class Model:
         return self._executor(arrays(self.inputs, inputs, self.device), progress)
 
     def again(self) -> Model:
-        """The same model, compiled anew: by what was measured or tuned since."""
+        """The same model, compiled again: by what was measured or tuned since."""
         return self.quantized(self.quantization)
 
     def quantized(self, quantization: Quantization | None) -> Model:

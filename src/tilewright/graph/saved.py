@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright import __version__
 from tilewright.graph.errors import ModelError
 from tilewright.graph.load import ONNX
 from tilewright.graph.passes.quantize_products import Quantization
@@ -62,7 +63,7 @@ def check_name(path: Path) -> None:
 
 def load(path: Path, target: str | Target | None) -> Model | None:
     """What :func:`save` wrote, or None where the file is a kernel. Kernels for other machines than
-    this one are left out: they are compiled.
+    this one, and of other versions, are left out: they are compiled.
 
     Raises :class:`ModelError` where the model was saved for another ``target``, and else as
     :func:`tilewright.runtime.load`.
@@ -89,7 +90,9 @@ def _model(
     )  # fmt: skip
     machine = resolve(with_own_architecture(own))
     found: dict[str, Kernel] = {}
-    for k, about in enumerate(meta["kernels"]):
+    # What a kernel's operands mean is its version's: of another one, they are compiled again.
+    same = meta["tilewright"] == __version__
+    for k, about in enumerate(meta["kernels"] if same else ()):
         place = f"kernels/{k}/"
         parts = {n.removeprefix(place): x for n, x in files.items() if n.startswith(place)}
         kernel = _kernel(about, parts, machine, path)

@@ -31,13 +31,15 @@ _GRAPH = 100
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A call for given extents: how to make it, what of, and bytes of each workspace."""
+    """A call for given extents: how to make it, what of, and bytes of each workspace; and which
+    arrays have no elements, and bytes of what stands in for them in maps."""
 
     call: Call
     kernels: tuple[tuple[Func, tuple[int, ...]], ...]  # with grid and block
     handles: tuple[Kernel, ...]
     words: tuple[int, ...]  # of scalars
     workspaces: tuple[int, ...]
+    empty: tuple[tuple[int, ...], int] = ((), 0)
 
 
 class Loaded:
@@ -93,6 +95,7 @@ class Loaded:
         self._structures = [tuple(len(buffers) + m for m in own) for own in self._maps.of_kernel]
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._workspaces: dict[int, list[Memory]] = {}
+        self._zeros: Memory | None = None
 
     def launch(
         self, pointers: tuple[int, ...], scalars: tuple[int, ...], stream: int, torch: Any
@@ -111,7 +114,8 @@ class Loaded:
             if plan.workspaces:
                 held, extra = self._allocate(plan.workspaces, stream, torch)
                 pointers = pointers + extra
-            storage = self._maps.storage(pointers, scalars) if self._maps else None
+            described = self._described(pointers, plan) if plan.empty[0] else pointers
+            storage = self._maps.storage(described, scalars) if self._maps else None
             if storage is not None:
                 pointers += storage.addresses
             answer = plan.call(stream, pointers)
@@ -135,6 +139,8 @@ class Loaded:
         thread that has no context yet, or another one; it says why where it cannot either.
         """
         plan = self._plans.get(scalars) or self._plan(scalars)
+        if plan.empty[0]:
+            return otherwise
         arrays = self._addresses - len(plan.workspaces) - len(self._maps)
         part = Part(
             plan.handles, scalars, plan.words, arrays, plan.workspaces, self._maps,
@@ -166,8 +172,19 @@ class Loaded:
         call = make_call(calls, self._addresses, words, self._alignment)
         if len(self._plans) >= _PLANS:
             self._plans.clear()
-        plan = self._plans[scalars] = Plan(call, tuple(kernels), tuple(calls), words, spaces)
+        empty = self._maps.stand_ins(scalars) if kernels else ((), 0)
+        plan = Plan(call, tuple(kernels), tuple(calls), words, spaces, empty)
+        self._plans[scalars] = plan
         return plan
+
+    def _described(self, pointers: tuple[int, ...], plan: Plan) -> tuple[int, ...]:
+        """What maps are of: zeros in the place of arrays that have no elements."""
+        places, nbytes = plan.empty
+        if self._zeros is None or self._zeros.nbytes < nbytes:
+            self._zeros = Memory(nbytes, self._place.ordinal)
+            self._zeros.write(ctypes.addressof(ctypes.create_string_buffer(nbytes)), nbytes)
+        zeros = self._zeros.pointer
+        return tuple(zeros if k in places else p for k, p in enumerate(pointers))
 
     def _allocate(
         self, sizes: tuple[int, ...], stream: int, torch: Any

@@ -58,16 +58,18 @@ class Tiled:
 
 
 def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
-    """The description of boxes of ``buffer``, whose symbolic extents are ``scalars``.
+    """The description of boxes of ``buffer``, whose symbolic extents are ``scalars``; of one that
+    has nothing along its first dimension as if there was one (:meth:`TensorMaps.stand_ins`).
 
     Raises :class:`ArgumentError` where there is no such map: strides that are no multiple of 16
-    bytes, or no elements.
+    bytes, or nothing along another dimension.
     """
     shape = [evaluate(extent, scalars) for extent in buffer.shape]
     strides = [evaluate(stride, scalars) for stride in buffer.strides]
     for d, extent in enumerate(shape):
-        if extent < 1:
+        if extent < 1 and d:
             raise ArgumentError(f"{buffer.name} has no elements along dimension {d}")
+    shape[0] = max(1, shape[0])
     within = made.box.within if made.window is None else ()
     for d, stride in enumerate(strides[:-1]):
         problem = "" if d in within else stride_problem(buffer, d, stride)
@@ -219,6 +221,21 @@ class TensorMaps:
 
     def __len__(self) -> int:
         return len(self._maps)
+
+    def stand_ins(self, scalars: tuple[int, ...]) -> tuple[tuple[int, ...], int]:
+        """Which arrays are empty, for given extents, and bytes of zeros that stand in for each: a
+        map has elements, and a kernel may ask for its first boxes before it knows that no step
+        reads them."""
+        values = dict(zip(self._names, scalars, strict=True))
+        found, nbytes = set[int](), 0
+        for _, buffer, position in self._maps:
+            first, *shape = (evaluate(extent, values) for extent in buffer.shape)
+            if first == 0:
+                _, *strides = [evaluate(stride, values) for stride in buffer.strides]
+                last = sum((e - 1) * s for e, s in zip(shape, strides, strict=True))
+                found.add(position)
+                nbytes = max(nbytes, (last + 1) * buffer.dtype.bytes)
+        return tuple(sorted(found)), nbytes
 
     def storage(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> MapStorage:
         """The maps of a call with arrays at ``pointers``, and ``scalars``.

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.ir.errors import ArgumentError
 from tilewright.ir.func import Module
 from tilewright.ir.stmt import Seq
 from tilewright.runtime.program import Program, Resources
@@ -144,7 +145,7 @@ class Kernel:
         """
         views, scalars = self.signature.bind(args)
         if repeat < 1 or number < 0:
-            raise ValueError(f"repeat={repeat} and number={number} must be positive")
+            raise ArgumentError(f"repeat={repeat} and number={number} must be positive")
         if not number:
             once = min(self.program.measure(views, scalars, 1, 2))
             number = max(1, min(100_000, int(_SPAN / max(once, 1e-8))))

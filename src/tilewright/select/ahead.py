@@ -87,11 +87,12 @@ def build_chosen(
     policy: str,
     batch: Batch | None = None,
     strides: tuple[int, ...] | None = None,
+    ours: bool = False,
 ) -> tuple[Kernel, Choice] | None:
     """The kernel of the first choice that can be built, for all counts of a ``batch`` if there is
     one, for a first operand of such strides; None where there are none.
 
-    Raises :class:`NotOurs` where that is another library's.
+    Raises :class:`NotOurs` where that is another library's, unless only ``ours`` are asked for.
     """
 
     def build(choice: Choice) -> Kernel:
@@ -99,7 +100,9 @@ def build_chosen(
             raise NotOurs(choice)
         return choice.algorithm.kernel(problem, choice.config, choice.target, batch, strides)
 
-    return first_buildable(options(problem, target, policy), build, spills_of)
+    choices = options(problem, target, policy)
+    own = (c for c in choices if not c.algorithm.vendor) if ours else choices
+    return first_buildable(own, build, spills_of)
 
 
 class NotOurs(Exception):

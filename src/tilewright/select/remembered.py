@@ -25,8 +25,8 @@ _PACKAGES = ("select", "topi", "tune", "graph")
 
 
 def chosen_kernel(problem: Problem, target: Target, batch: Batch | None = None) -> Kernel | None:
-    """The kernel of the first choice without measuring that can be built, for all counts of a
-    ``batch`` if there is one; None where there is none.
+    """The kernel of the first choice without measuring, of this library, that can be built, for all
+    counts of a ``batch`` if there is one; None where there is none.
 
     It is remembered for as long as nothing changes that choices are made by: this program, its
     algorithms, the machine, and what was measured or tuned here. Raises as
@@ -38,7 +38,7 @@ def chosen_kernel(problem: Problem, target: Target, batch: Batch | None = None) 
         found = find(files["key"].decode(), machine)
         if found is not None:
             return found
-    made = build_chosen(problem, target, "heuristic", batch)
+    made = build_chosen(problem, target, "heuristic", batch, ours=True)
     if made is None:
         return None
     kernel, _ = made

@@ -249,6 +249,8 @@ def compute(
 
 def _axis_names(fcompute: Callable[..., Any], rank: int, name: str) -> list[str]:
     """Of the parameters, without those that have a default and are no more indices."""
+    if not callable(fcompute):
+        raise LanguageError(f"compute {name} takes a function of indices, got {fcompute!r}")
     parameters = list(inspect.signature(fcompute).parameters.values())
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]

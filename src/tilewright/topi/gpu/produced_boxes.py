@@ -38,6 +38,9 @@ _CHANNELS, _FILLING, _LEAST, _MOST, _TALLEST = (192,), 8, 96, 176, 128
 #: Registers of a thread beside its sums; schedulers, each of which has its warps and their
 #: registers; bytes of shared memory for barriers, and until swizzled memory begins.
 _OTHERS, _BARRIERS = 30, 1024
+#: Columns of as many sums as numbers that a thread reads of the channels of results at once, which
+#: leave from registers.
+_NUMBERED = 32
 
 #: Boxes of what is added to results that a block has memory for; how many times as long as
 #: predicted a tile takes that has them, less where TMA stores its results, too; and how many times
@@ -142,7 +145,9 @@ def produced(
         tiles = number * parts * of.phases
         # Of others threads have no neighbours in memory, nor whole vectors of bytes.
         apart = of.stored != dtype("float16").bytes and own & (own - 1)
-        if 2 * tiles < MACHINE.sms or apart or not has_registers(rows, own):
+        numbered = problem.is_quantized and own in direct and "channel" in problem.epilogue_shapes
+        held = own + numbered * _NUMBERED
+        if 2 * tiles < MACHINE.sms or apart or not has_registers(rows, held):
             continue
         alone = of.phases > 1 or behind(number, tiles, MACHINE.sms) == 1
         there = 0 if own in direct or busy else added(rows, own) * (1 if alone else _AHEAD)

@@ -59,6 +59,8 @@ _CACHED, _SHORT = 0.55, 128
 _BESIDE = 1.2
 #: The same of several taps where there are strides, or rows that lie in several lines of memory.
 _BESIDE_SHORT = 0.85
+#: Both of float32, beside :mod:`~tilewright.topi.gpu.turned_gradient_tiles`.
+_BESIDE_FLOAT = (0.95, 0.9)
 #: Floats of a row of shared memory that has all banks.
 _LINE = 32
 #: Of how many rounds of blocks the last, which is not full, counts.
@@ -102,7 +104,7 @@ def tap_price(p: Problem, tile: TapGradientTile, target: Target) -> float:
     pixels = (size * n for n in (p.channels, p.out_channels))
     lines = (crossing(n, min(n, LINE)) for n in pixels)
     short = max(p.kernel) > 1 and max(*lines, *p.stride) > 1
-    beside = _BESIDE_SHORT if short else _BESIDE
+    beside = (_BESIDE_FLOAT if size == 4 else (_BESIDE, _BESIDE_SHORT))[short]
     return beside * shared_taps(p)[tile]
 
 
@@ -216,11 +218,7 @@ def _times(
     if size == 2 and thin and not begins_at_chunks(p):  # by elements
         words += steps * shared_rows * columns * 2 * right
         loads = steps * (left + shared_rows * columns * 4 * right)
-    busy = (
-        (warps * products * _PRODUCT[size] / SCHEDULERS) ** _POWER
-        + (warps * words * _WORDS[size]) ** _POWER
-        + (_ISSUE * warps * (products + loads * (6 if apart else 2)) / SCHEDULERS) ** _POWER
-    ) ** (1 / _POWER) / MACHINE.clock
+    busy = warp_cycles(warps, products, words, loads, size, apart) / MACHINE.clock
     extents = (p.batch, *p.out_image)
     boxes_of_all = math.prod(-(-e // n) for e, n in zip(extents, pixels, strict=True))
     tiles = -(-p.out_channels // tile.filters) * -(-own // tile.channels) * (kernel[0] // above)
@@ -248,6 +246,19 @@ def _times(
         if splits > 1 or p != problem:
             cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
         yield replace(tile, splits=splits), cost
+
+
+def warp_cycles(
+    warps: int, products: float, words: float, loads: float, size: int, apart: bool
+) -> float:
+    """Cycles of an SM for what each of some warps multiplies, and the words that it gets from
+    shared memory by some loads, of elements of ``size`` bytes that are taken ``apart``, or not."""
+    made: float = (
+        (warps * products * _PRODUCT[size] / SCHEDULERS) ** _POWER
+        + (warps * words * _WORDS[size]) ** _POWER
+        + (_ISSUE * warps * (products + loads * (6 if apart else 2)) / SCHEDULERS) ** _POWER
+    ) ** (1 / _POWER)
+    return made
 
 
 def _parts(boxes: int, tiles: int, resident: int) -> list[int]:

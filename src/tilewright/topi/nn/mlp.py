@@ -18,18 +18,16 @@ if TYPE_CHECKING:
 
 
 class MlpFill(NamedTuple):
-    """What extents are filled up to multiples of, with zeros: what instructions multiply; of the
-    depth, multiples of a ``step`` are summed."""
+    """What extents are filled up to multiples of, with zeros: what instructions multiply."""
 
     rows: Any = 1
     depth: int = 1
     hidden: int = 1
     columns: int = 1
-    step: int = 1
 
     def of(self, p: Mlp, rows: Any) -> MlpFill:
         """The extents of a problem, which has ``rows``, filled up."""
-        known = zip((p.k, p.hidden, p.n), self[1:4], strict=True)
+        known = zip((p.k, p.hidden, p.n), self[1:], strict=True)
         whole = rows if self.rows == 1 else (rows + self.rows - 1) // self.rows * self.rows
         return MlpFill(whole, *(-(-n // f) * f for n, f in known))
 
@@ -80,8 +78,7 @@ def declare_mlp(p: Mlp, fill: MlpFill = MlpFill(), given: Any = None) -> MlpDecl
         a = _normalized(p, norm)
     b = _filled(inputs["b"], (whole.hidden, whole.depth), "B")
     c = _filled(inputs["c"], (whole.hidden, whole.columns), "C")
-    deep = min(whole.depth, -(-p.k // fill.step) * fill.step)
-    d = te.reduce_axis((0, deep), "d")
+    d = te.reduce_axis((0, whole.depth), "d")
     inner = te.compute(
         (whole.rows, whole.hidden),
         lambda i, j: te.sum(a[i, d].astype(kind) * b[j, d].astype(kind), axis=d),

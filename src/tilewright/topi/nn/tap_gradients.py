@@ -104,17 +104,24 @@ class TapDeclaration(BoxDeclaration):
         assert isinstance(self.problem, Conv)
         return self.seen is not None and not begins_at_chunks(self.problem)
 
-    def boxes_of(self, channels: int, above: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The boxes of dy and of x of a step, channels last, of a block of some ``channels``, and
-        of as many rows of taps, if not of all."""
+    def boxes_of(
+        self, filters: int, channels: int, above: int
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """The boxes of dy and of x of a step, channels last, of a block of some ``filters`` and
+        ``channels``, and of as many rows of taps, if not of all. Where channels are whole rows of
+        shared memory, a box has all rows of a block."""
         assert isinstance(self.problem, Conv)
         p = taps_of(self.problem)
         assert p is not None
-        filters, row = rows_of(p)
-        dy = (*self.boxes.pixels, filters)
+        rows, every = rows_of(p), (p.out_channels, p.channels)
+        high = [
+            (own // row,) if p.groups == 1 and own > row and n % row == 0 else ()
+            for own, row, n in zip((filters, channels), rows, every, strict=True)
+        ]
+        dy = (*high[0], *self.boxes.pixels, rows[0])
         if self.seen is not None:
             return dy, box_of_rows(p, channels)
-        return dy, (*reach(p, self.boxes.pixels, above), row)
+        return dy, (*high[1], *reach(p, self.boxes.pixels, above), rows[1])
 
 
 def pixel_box(p: Conv) -> tuple[int, int, int]:
@@ -340,14 +347,14 @@ def _sums(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
     left = _steps(p, grad, sizes, rows[0])
     (down, across), (dy, dx), (top, before) = p.dilation, p.stride, p.padding[:2]
 
-    def seen(part: Any, a: Any, b: Any, n: Any, y: Any, x: Any, c: Any) -> Any:
+    def seen(a: Any, b: Any, part: Any, n: Any, y: Any, x: Any, c: Any) -> Any:
         c, at = part * rows[1] + c, [y * dy + a - top, x * dx + b - before]
         inside = [n < batch, c < channels]
         inside += within(at, p.image)
         read = image[images.order(n, c, at[2 - p.rank :])]
         return or_zero(inside, read)
 
-    shape = (up(p.channels, WHOLE) // rows[1], dy, dx, *reach(p, sizes), rows[1])
+    shape = (dy, dx, up(p.channels, WHOLE) // rows[1], *reach(p, sizes), rows[1])
     right: Tensor = te.compute(shape, seen, name="Seen")
     axes = [te.reduce_axis((0, e), f"r{name}") for e, name in zip(sizes, "nhw", strict=True)]
     n, y, x = axes
@@ -356,7 +363,7 @@ def _sums(p: Conv, image: Any, grad: Any, batch: Any) -> BoxSums:
         c = m // p.multiplier * own + c if p.groups > 1 else c
         value = left[m // rows[0], n, y, x, m % rows[0]]
         r, s = r * down, s * across
-        at = (c // rows[1], r % dy, s % dx, n, y + r // dy, x + s // dx, c % rows[1])
+        at = (r % dy, s % dx, c // rows[1], n, y + r // dy, x + s // dx, c % rows[1])
         return te.sum(_product(p, value, right[at]), axis=axes)
 
     total: Tensor = te.compute((p.out_channels, *p.kernel, own), element, name="Sums")

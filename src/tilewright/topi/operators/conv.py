@@ -72,6 +72,7 @@ class Conv(Convolution):
     NAMES: ClassVar[tuple[str, ...]] = tuple(LAYOUTS)
     FORMS: ClassVar[tuple[str, ...]] = (
         *Convolution.FORMS, "nn.depthwise_byte_dots", "nn.tap_gradients", "nn.thin_boxes",
+        "nn.turned_gradients",
     )  # fmt: skip
     OWN_FILTERS = True
 

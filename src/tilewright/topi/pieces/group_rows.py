@@ -13,7 +13,7 @@ from tilewright.topi.pieces.warp_rows import COLUMNS
 #: Rows of a warpgroup, elements of a row that are swizzled together, and threads.
 GROUP_ROWS, ROW, LANES = 64, 64, 128
 #: What an instruction sums, and 16-bit numbers of a chunk.
-DEEP, _CHUNK = 16, 8
+_DEEP, _CHUNK = 16, 8
 
 
 def multiply_rows(
@@ -24,7 +24,7 @@ def multiply_rows(
     its columns."""
     *others, i, j = sums.op.axis
     sums.align_bounds(j, columns)
-    part, k = sums.split(k, factor=DEEP)
+    part, k = sums.split(k, factor=_DEEP)
     rows, across = [i], list(sums.split(j, factor=COLUMNS))
     left, swizzles = "registers", (0, 2 * ROW)
     if right == "j":
@@ -54,7 +54,6 @@ def hold_rows(stage: Stage, reader: Stage, at: IterVar, rows: int) -> None:
     """Rows of a matrix in shared memory by TMA, swizzled."""
     stage.set_scope("shared")
     stage.transform_layout(lambda *outer, j, e: (*outer, e // ROW, j, e % ROW))
-    stage.align_bounds(stage.op.axis[-1], ROW)  # of fewer, too
     stage.compute_at(reader, at)
     stage.swizzle(2 * ROW)
     kind = str(stage.op.outputs[0].dtype)

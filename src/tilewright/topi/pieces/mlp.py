@@ -11,7 +11,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.mlp import MlpDeclaration, MlpFill, Normalization, declare_mlp
-from tilewright.topi.pieces.group_rows import DEEP, GROUP_ROWS, ROW, hold_rows
+from tilewright.topi.pieces.group_rows import GROUP_ROWS, ROW, hold_rows
 from tilewright.topi.pieces.tiling import extent_of
 
 
@@ -27,7 +27,7 @@ class MlpTile:
 
 def declare_groups(p: Any, tile: MlpTile, batch: Any = None) -> MlpDeclaration:
     """The program of a problem, filled up to whole instructions and steps."""
-    return declare_mlp(p, MlpFill(GROUP_ROWS * tile.groups, ROW, tile.step, ROW, DEEP), batch)
+    return declare_mlp(p, MlpFill(GROUP_ROWS * tile.groups, ROW, tile.step, ROW), batch)
 
 
 #: 16-bit numbers of 16 bytes, and threads of a row, each of which has all of it in registers.
@@ -44,7 +44,6 @@ def normalize_rows(
     made = s[rows]
     made.set_scope("shared")
     made.transform_layout(lambda j, e: (e // ROW, j, e % ROW))
-    made.align_bounds(made.op.axis[-1], ROW)
     made.compute_at(out, block)
     made.swizzle(2 * ROW)
     part, row, e = made.op.axis

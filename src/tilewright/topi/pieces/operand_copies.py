@@ -6,14 +6,16 @@ import math
 from collections.abc import Sequence
 
 from tilewright import te
+from tilewright.ir.dtype import dtype
+from tilewright.ir.itervar import IterVar
 from tilewright.ir.visit import uses
-from tilewright.schedule import Schedule
+from tilewright.schedule import Schedule, Stage
 from tilewright.target.devices import WARP
 from tilewright.te import ComputeOp, Tensor
 from tilewright.topi.broadcast import shape_of
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.pieces.reads import loads
-from tilewright.topi.pieces.tiling import extent_of
+from tilewright.topi.pieces.tiling import bind, bind_all, copy_vectors, extent_of, thread_axes
 
 _THREADS = 256  # of a block that copies
 
@@ -21,7 +23,8 @@ _THREADS = 256  # of a block that copies
 def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
     """Make ``copies`` in kernels of their own, of 16 bytes a thread, or of all channels where these
     are few: what is read is known then, but for where. Where what is read side by side lies along
-    another axis, threads beside one another go along that, each with a whole sector of 32 bytes."""
+    another axis, a block turns a tile in shared memory; or, of what is computed from several
+    elements, threads beside one another go along that, each with a whole sector of 32 bytes."""
     for t in copies:
         stage = s[t]
         *others, c = stage.op.axis
@@ -29,6 +32,10 @@ def copy(s: Schedule, copies: Sequence[Tensor]) -> None:
         beside = stage.op.axis[_read_along(t)]
         if beside is not c and channels > w.deep and extent_of(beside) >= WARP:
             others.remove(beside)
+            source = _read_once(t)
+            if source is not None:
+                _turn(s, stage, source, others, beside, c)
+                continue
             c, lane = stage.split(c, factor=w.deep)
             more, lane = stage.split(lane, factor=w.chunk)
             stage.reorder(*others, c, beside, more, lane)
@@ -49,6 +56,38 @@ def _side_by_side(t: Tensor) -> int:
     """Of how many elements rows are in what a copy reads, where it reads one; else 1."""
     last = [shape_of(i)[-1] for i in t.op.inputs]
     return last[0] if len(last) == 1 and isinstance(last[0], int) else 1
+
+
+def _turn(
+    s: Schedule, stage: Stage, source: Tensor, others: Sequence[IterVar], beside: IterVar,
+    last: IterVar,
+) -> None:  # fmt: skip
+    """A copy of ``source``, whose elements lie side by side along ``beside``: a tile of it is read
+    in rows of these, and written in rows of the ``last`` axis."""
+    kind = dtype(source.dtype)
+    tile = s[s.cache_read(source, "shared", [stage.op])]
+    columns, words = 2 * WARP, max(1, 4 // kind.bytes)
+    (over, row), (across, column) = (stage.split(x, factor=columns) for x in (beside, last))
+    stage.reorder(*others, over, across, row, column)
+    block = bind(stage, stage.fuse(*others, over, across))
+    rest, lane = stage.split(
+        stage.fuse(row, column), factor=widths(str(stage.op.output(0).dtype)).chunk
+    )
+    stage.unroll(bind_all(stage, rest, thread_axes(_THREADS)))
+    stage.vectorize(lane)
+    tile.compute_at(stage, block)
+    # Rows are an odd number of words apart, so that threads that read a column meet other banks.
+    tile.storage_align(tile.op.axis[-2], WARP * words, words)
+    copy_vectors(tile, tile.op.axis, _THREADS, 16 // kind.bytes)
+
+
+def _read_once(t: Tensor) -> Tensor | None:
+    """The argument that a copy reads an element of for each of its own; None of others."""
+    found = list(loads(t.op)) if isinstance(t.op, ComputeOp) else []
+    if len(found) != 1:
+        return None
+    (x,) = t.op.inputs
+    return x if not isinstance(x.op, ComputeOp) else None
 
 
 def _read_along(t: Tensor) -> int:

@@ -33,6 +33,7 @@ def leaves_directly(d: BoxDeclaration, tile: BoxProductTile) -> bool:
     """Whether results go from registers to global memory, some neighbours a thread."""
     boxes, wide = d.boxes, extent_of(d.sum.op.axis[-1])
     plain = not (boxes.turned or (boxes.blocks[1] and not boxes.whole)) and boxes.slices == 1
+    plain = plain and not d.placed
     whole = not tile.turned and tile.staged in (0, tile.channels) and tile.splits == 1
     return plain and whole and in_order(d.problem, wide, tile.channels)
 

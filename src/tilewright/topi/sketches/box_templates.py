@@ -12,6 +12,11 @@ from tilewright.topi.gpu import tap_gradient_tiles as taps
 from tilewright.topi.gpu.box_cluster_tiles import cluster_price, cluster_tiles, suits_clusters
 from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
 from tilewright.topi.gpu.pooled_tiles import OPERATORS, Pooled
+from tilewright.topi.gpu.turned_gradient_tiles import (
+    suits_turned_gradient,
+    turned_gradient_price,
+    turned_gradient_tiles,
+)
 from tilewright.topi.gpu.warp_box_tiles import (
     suits_narrow,
     warp_box_tiles,
@@ -97,6 +102,10 @@ BOXES = (
              gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
              arch="sm_90a", matrices=True, form="boxes", operators=(),
              price=gradients.gradient_price()),
+    Template("gpu.turned_gradient", BoxProductTile, schedule_box_splits, (), None, True,
+             turned_gradient_tiles, ("cuda", "sim"), shared=True, where=suits_turned_gradient,
+             arch="sm_90a", matrices=True, form="turned", operators=(),
+             price=turned_gradient_price),
     _pooled("whole_boxes", schedule_whole_boxes, "whole boxes", whole=True),
     _pooled("box_products", schedule_box_products, "boxes"),
     _pooled("box_splits", schedule_box_splits, "boxes", split=True),

@@ -98,7 +98,7 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
                 load_fragments(stage, others, (n, y, x), c, d.boxes.pixels, loads[k], turned=True)
             else:
                 stage.unroll(*stage.op.axis)
-    for tensor, box in zip(boxes, d.boxes_of(tile.channels, tile.rows), strict=True):
+    for tensor, box in zip(boxes, d.boxes_of(tile.filters, tile.channels, tile.rows), strict=True):
         stage = s[tensor]
         rows = tensor is boxes[-1] and d.seen is not None  # of few channels, as they lie
         if rows:  # of whole 16 bytes

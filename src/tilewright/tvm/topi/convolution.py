@@ -20,6 +20,11 @@ def conv(
     spatial = [c for c in data_layout if c in SPATIAL]
     rank = len(spatial)
     kernel_layout = kernel_layout or "OI" + "".join(spatial)
+    for what, given, letters in (("data", inp, data_layout), ("a filter", filt, kernel_layout)):
+        if given.ndim != len(letters):
+            raise LanguageError(
+                f"{what} in the layout {letters} has as many dimensions, got {given}"
+            )
     size = {c: filt.shape[kernel_layout.index(c)] for c in (*spatial, "O", "I")}
     steps, holes = numbers(stride, rank, "stride"), numbers(dilation, rank, "dilation")
     window = [(size[c] - 1) * h + 1 for c, h in zip(spatial, holes, strict=True)]

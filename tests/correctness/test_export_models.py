@@ -1,0 +1,86 @@
+"""A model written as C is built by a C compiler without warnings, and gives the same outputs."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tests.support.models import NETWORKS, node, onnx_model, relative
+
+import tilewright
+from tilewright.cli.main import main
+from tilewright.graph import ModelError
+from tilewright.graph.export_c import export_c
+
+COMPILER = shutil.which("cc") or shutil.which("gcc")
+pytestmark = [
+    pytest.mark.needs_onnx,
+    pytest.mark.skipif(COMPILER is None or shutil.which("make") is None, reason="no C compiler"),
+]
+
+
+def built(folder: Path, *files: Path) -> None:
+    """Run the Makefile, strictly, and the program."""
+    flags = "CFLAGS=-O1 -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=fast"
+    subprocess.run(["make", "-s", "-j2", f"CC={COMPILER}", flags], cwd=folder, check=True)
+    weights = folder / f"{folder.name}.weights"
+    subprocess.run([folder / folder.name, weights, *files], check=True, timeout=60)
+
+
+@pytest.mark.parametrize(("name", "dtype"), [("resnet", None), ("squeeze_excite", "bfloat16")])
+def test_a_network_gives_the_same_outputs(
+    name: str, dtype: str | None, tmp_path: Path, capsys: Any
+) -> None:
+    path, folder = tmp_path / "m.onnx", tmp_path / "net"
+    path.write_bytes(NETWORKS[name]().model(batch="N"))
+    model = tilewright.load(path, dtype=dtype)
+    more = [] if dtype is None else ["--dtype", dtype]
+    size = model.inputs[0].shape[2]
+    x = np.random.default_rng(0).standard_normal((2, 3, size, size)).astype("float32")
+    assert (
+        main(["compile", str(path), "--input", f"2x3x{size}x{size}", "-o", str(folder), *more]) == 0
+    )
+    assert "make -C" in capsys.readouterr().out
+    x.tofile(tmp_path / "x.raw")
+    built(folder, tmp_path / "x.raw", tmp_path / "y.raw")
+    found = np.fromfile(tmp_path / "y.raw", "float32").reshape(2, -1)
+    assert relative(found, model(x)) < 1e-5
+    text = "".join(p.read_text() for p in folder.glob("*.[ch]"))
+    assert "tilewright" not in text.replace("Tilewright", "")
+
+
+def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
+    """What is concatenated is written in place, and an input that nothing reads is passed."""
+    nodes = [
+        node("Exp", "a", "e"), node("Sigmoid", "b", "s"), node("Concat", "e s", "c", axis=1),
+        node("Relu", "c", "y"), node("Neg", "a", "z"),
+    ]  # fmt: skip
+    shapes = {"a": [2, 16], "b": [2, 16], 'un*/"%d??/read': [3]}
+    model = tilewright.load(onnx_model(nodes, shapes, ("y", "z")))
+    rng = np.random.default_rng(0)
+    given = {n: rng.standard_normal(s).astype("float32") for n, s in shapes.items()}
+    export_c(model.compile(given), tmp_path / "net")
+    files = [tmp_path / f"{n}.raw" for n in ("a", "b", "unread", "y", "z")]
+    for path, x in zip(files, given.values(), strict=False):
+        x.tofile(path)
+    built(tmp_path / "net", *files)
+    for path, (n, wanted) in zip(files[3:], model.run(given).items(), strict=True):
+        found = np.fromfile(path, "float32").reshape(wanted.shape)
+        assert relative(found, wanted) < 1e-6, n
+
+
+def test_what_is_not_written_as_c_says_why(tmp_path: Path) -> None:
+    data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
+    x = {"x": np.zeros((2, 3), "float32")}
+    with pytest.raises(ModelError, match='for sim are not written as C: use target="llvm"'):
+        export_c(tilewright.load(data, target="sim").compile(x), tmp_path / "net")
+    executor = tilewright.load(data).compile(x)
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="it is a file, not a folder"):
+        export_c(executor, tmp_path / "file")
+    with pytest.raises(ValueError, match="is no name for a function of C"):
+        export_c(executor, tmp_path / "net", "int")
