@@ -60,6 +60,7 @@ _IN_STEPS = [
     Conv.parse((2, 136, 9, 7), (40, 136, 1, 1), 1, stride=2, dtype="bfloat16", layout="NHWC"),
     Conv.parse((2, 64, 9, 7), (136, 64, 3, 3), 1, **SMALL, pass_="dgrad"),
     Gemm(m=70, n=104, k=200, dtype="float16", transpose_b=True),
+    Conv.parse((2, 200, 9, 7), (40, 200, 1, 1), 1, stride=2, dtype="float16", layout="NHWC"),
     Conv.parse((2, 256, 9, 7), (40, 256, 1, 1), 1, stride=2, dtype="float16", layout="NHWC"),
 ]
 
