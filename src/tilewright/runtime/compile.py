@@ -110,8 +110,9 @@ def _proof(
 ) -> Iterator[Callable[[], None]]:
     """What returns when ``module`` is proved, or raises the error that says what is wrong.
 
-    It is proved while the compilers of others, which hold no lock of Python, are at work. What is
-    wrong with the program is said before what they, or generators of code, make of it.
+    It is proved while the compilers of others, which hold no lock of Python, are at work; first,
+    where no thread can begin, as while the interpreter ends. What is wrong with the program is said
+    before what they, or generators of code, make of it.
     """
     if not wanted:
         yield lambda: None
@@ -123,7 +124,12 @@ def _proof(
             verify(func, places)
 
     with ThreadPoolExecutor(1, "tilewright-proof") as beside:
-        proof = beside.submit(prove)
+        try:
+            proof = beside.submit(prove)
+        except RuntimeError:
+            prove()
+            yield lambda: None
+            return
         try:
             yield proof.result
         except Exception:

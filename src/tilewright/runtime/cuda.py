@@ -333,10 +333,21 @@ def _without_spills(module: Module, arch: str, first: Source) -> tuple[Source, n
     _, *others = texts.values()
     if not others:
         return None
-    with ThreadPoolExecutor(len(others)) as compilers:
-        cubins = list(compilers.map(lambda other: nvrtc.compile_cubin(other.text, arch), others))
-    found = list(zip(others, cubins, strict=True))
+    found = list(zip(others, _cubins([other.text for other in others], arch), strict=True))
     return next((x for x in found if not _spills(x[1])), found[-1])
+
+
+def _cubins(texts: Sequence[str], arch: str) -> list[nvrtc.Cubin]:
+    """Machine code of each text, side by side; one by one where no thread can begin, as while the
+    interpreter ends."""
+    with ThreadPoolExecutor(len(texts)) as compilers:
+        try:
+            begun = [compilers.submit(nvrtc.compile_cubin, text, arch) for text in texts]
+        except RuntimeError:
+            begun = []
+    if not begun:
+        return [nvrtc.compile_cubin(text, arch) for text in texts]
+    return [compiling.result() for compiling in begun]
 
 
 def _spills(cubin: nvrtc.Cubin) -> bool:
