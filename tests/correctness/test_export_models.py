@@ -53,6 +53,25 @@ def test_a_network_gives_the_same_outputs(
     assert "tilewright" not in text.replace("Tilewright", "")
 
 
+def test_kernels_for_any_batch_are_given_theirs(tmp_path: Path) -> None:
+    """The second batch of a model has kernels that take the number of images."""
+    w = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")
+    data = onnx_model(
+        [node("Conv", "x w", pads=[1] * 4)], {"x": ["N", 3, 6, 6]}, constants={"w": w}
+    )
+    model, folder = tilewright.load(data), tmp_path / "net"
+    for count in (2, 3):
+        x = np.random.default_rng(count).standard_normal((count, 3, 6, 6)).astype("float32")
+        wanted = model(x)
+    executor = model.compile({"x": x})
+    assert any(step.counts for step in executor.steps)
+    export_c(executor, folder)
+    x.tofile(tmp_path / "x.raw")
+    built(folder, tmp_path / "x.raw", tmp_path / "y.raw")
+    found = np.fromfile(tmp_path / "y.raw", "float32").reshape(wanted.shape)
+    assert relative(found, wanted) < 1e-6
+
+
 def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
     """What is concatenated is written in place, and an input that nothing reads is passed."""
     nodes = [

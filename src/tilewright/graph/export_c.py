@@ -195,7 +195,8 @@ def _call(step: Step, places: Mapping[int, str], names: Mapping[Kernel, str]) ->
         f"(void *)({places[k]}{f' + {offset}' * bool(offset)})"
         for k, offset in zip(step.arguments, step.offsets, strict=True)
     )
-    return f"  {names[step.kernel]}({', '.join(given)});  /* {step.node.operator} */"
+    takes = (*given, *map(str, step.counts))
+    return f"  {names[step.kernel]}({', '.join(takes)});  /* {step.node.operator} */"
 
 
 def _main(executor: Executor, name: str) -> str:
