@@ -47,7 +47,7 @@ def export_c(executor: Executor, folder: Path, name: str | None = None) -> list[
         except TargetError as error:
             raise ModelError(
                 f"{kernel.name} is not written as C: {error}. Compile the model for a CPU without "
-                'such instructions, as target="llvm -mcpu=haswell"'
+                'such instructions, as target="llvm -mcpu=avx2"'
             ) from None
     weights, at = _weights(executor)
     files: dict[str, str | bytes] = {
