@@ -15,6 +15,7 @@ import tilewright
 from tilewright.cli.main import main
 from tilewright.graph import ModelError
 from tilewright.graph.export_c import export_c
+from tilewright.ir.errors import ArgumentError
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = [
@@ -23,12 +24,13 @@ pytestmark = [
 ]
 
 
-def built(folder: Path, *files: Path) -> None:
+def built(folder: Path, *files: Path, name: str | None = None) -> None:
     """Run the Makefile, strictly, and the program."""
+    name = name or folder.name
     flags = "CFLAGS=-O1 -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=fast"
     subprocess.run(["make", "-s", "-j2", f"CC={COMPILER}", flags], cwd=folder, check=True)
-    weights = folder / f"{folder.name}.weights"
-    subprocess.run([folder / folder.name, weights, *files], check=True, timeout=60)
+    weights = folder / f"{name}.weights"
+    subprocess.run([folder / name, weights, *files], check=True, timeout=60)
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("resnet", None), ("squeeze_excite", "bfloat16")])
@@ -53,6 +55,25 @@ def test_a_network_gives_the_same_outputs(
     assert "tilewright" not in text.replace("Tilewright", "")
 
 
+def test_kernels_for_any_batch_are_given_theirs(tmp_path: Path) -> None:
+    """The second batch of a model has kernels that take the number of images."""
+    w = np.random.default_rng(0).standard_normal((4, 3, 3, 3)).astype("float32")
+    data = onnx_model(
+        [node("Conv", "x w", pads=[1] * 4)], {"x": ["N", 3, 6, 6]}, constants={"w": w}
+    )
+    model, folder = tilewright.load(data), tmp_path / "net"
+    for count in (2, 3):
+        x = np.random.default_rng(count).standard_normal((count, 3, 6, 6)).astype("float32")
+        wanted = model(x)
+    executor = model.compile({"x": x})
+    assert any(step.counts for step in executor.steps)
+    export_c(executor, folder)
+    x.tofile(tmp_path / "x.raw")
+    built(folder, tmp_path / "x.raw", tmp_path / "y.raw")
+    found = np.fromfile(tmp_path / "y.raw", "float32").reshape(wanted.shape)
+    assert relative(found, wanted) < 1e-6
+
+
 def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
     """What is concatenated is written in place, and an input that nothing reads is passed."""
     nodes = [
@@ -71,6 +92,30 @@ def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
     for path, (n, wanted) in zip(files[3:], model.run(given).items(), strict=True):
         found = np.fromfile(path, "float32").reshape(wanted.shape)
         assert relative(found, wanted) < 1e-6, n
+
+
+@pytest.mark.parametrize("folder", ["weights", "input_0", "wrote", "argv", "clean", "size_t"])
+def test_a_folder_may_be_called_as_the_files_call_something(folder: str, tmp_path: Path) -> None:
+    data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
+    x = np.arange(-3, 3, dtype="float32").reshape(2, 3)
+    executor = tilewright.load(data).compile({"x": x})
+    files = export_c(executor, tmp_path / folder)
+    name = files[0].stem
+    assert name in (f"model_{folder}", f"kernel_{folder}")
+    x.tofile(tmp_path / "x.raw")
+    built(tmp_path / folder, tmp_path / "x.raw", tmp_path / "y.raw", name=name)
+    assert (np.fromfile(tmp_path / "y.raw", "float32") == np.maximum(x, 0).ravel()).all()
+    with pytest.raises(ArgumentError, match=r"^name='.*' is (no name|what the files)"):
+        export_c(executor, tmp_path / "net", folder)
+    assert not (tmp_path / "net").exists()
+
+
+def test_a_relative_folder_gives_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "net").mkdir()
+    monkeypatch.chdir(tmp_path / "net")
+    data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
+    executor = tilewright.load(data).compile({"x": np.zeros((2, 3), "float32")})
+    assert export_c(executor, Path())[0] == Path("net.h")
 
 
 def test_what_is_not_written_as_c_says_why(tmp_path: Path) -> None:

@@ -62,7 +62,25 @@ int main(void) {{
 
 
 @pytest.mark.parametrize(
-    "name", ["main", "float", "printf", "exp", "", "a b", "1st", "_x", "a__b", "ä", "x;", "class"]
+    "name",
+    [
+        "main",
+        "float",
+        "printf",
+        "exp",
+        "",
+        "a b",
+        "1st",
+        "_x",
+        "a__b",
+        "ä",
+        "x;",
+        "class",
+        "size_t",
+        "uint8_t",
+        "FILE",
+        "linux",
+    ],
 )
 def test_names_that_c_does_not_allow_are_refused(name: str, tmp_path: Path) -> None:
     with pytest.raises(ArgumentError, match="is no name for a function of C"):

@@ -84,6 +84,16 @@ def test_batches_of_a_cpu_share_kernels_and_are_right(name: str, threads: int) -
 
 
 @pytest.mark.needs_onnx
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_a_model_without_images_runs_nothing(target: str) -> None:
+    model = tilewright.load(_layer(), target=target)
+    for batch in (0, 2, 3, 0):
+        x, places = _images(batch), np.zeros((batch, 8, 8, 8), "float32")
+        assert model(x).shape == places.shape
+        assert model.run({"x": x}, {"y": places})["y"] is places
+
+
+@pytest.mark.needs_onnx
 def test_images_of_another_size_have_kernels_of_their_own() -> None:
     model, exact = tilewright.load(_layer(), target="sim"), tilewright.load(_layer())
     for batch, size in ((2, 6), (3, 6), (2, 5), (3, 5)):

@@ -204,6 +204,8 @@ def test_differences_know_nan_infinity_and_shapes():
 @pytest.mark.parametrize(("words", "problem"), [
     ("--seed -1", "--seed, --rtol and --atol are not negative"),
     ("--rtol nan", "--seed, --rtol and --atol are not negative"),
+    ("--fast-run --fast-run-seconds -1", "--fast-run-seconds is not negative"),
+    ("--fast-run --fast-run-seconds nan", "--fast-run-seconds is not negative"),
     ("--input a:99999999x99999x99", "random numbers of 99999999x99999x99: "),
     ("--input a:99999999999999999999x3", "random numbers of 99999999999999999999x3: "),
     ("--threads 2 --target sim", "--threads 2: at least one, of the CPU"),

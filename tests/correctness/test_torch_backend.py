@@ -287,6 +287,14 @@ def test_a_gradient_that_is_rounding_alone_is_compared_with_its_modules():
     )
 
 
+def test_sparse_gradients_are_compared():
+    rows = torch.tensor([[0, 2]])
+    wanted = {"gradient by e.weight": torch.sparse_coo_tensor(rows, torch.ones(2, 3), (4, 3))}
+    found = {"gradient by e.weight": wanted["gradient by e.weight"] * 1.5}
+    assert compiling._difference(wanted, wanted) == ""
+    assert "e.weight differs by 0.5" in compiling._difference(wanted, found)
+
+
 def test_a_number_in_place_of_an_infinity_is_a_difference():
     wanted = {"result 0": torch.tensor([-torch.inf, 1.0])}
     assert "its result 0" in compiling._difference(wanted, {"result 0": torch.tensor([0.0, 1.0])})

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import platform
+import re
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +18,18 @@ def test_an_architecture_that_there_is_not() -> None:
         TargetError, match="unknown architecture 'avx1024'.*native, baseline, .*amx"
     ):
         llvm_host.processor("avx1024")
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="sets are those of x86")
+def test_architectures_that_texts_advise_are_there() -> None:
+    root = Path(__file__).parents[2]
+    texts = [
+        p.read_text() for folder in ("src", "docs") for p in (root / folder).rglob("*.[mp][dy]")
+    ]
+    named = {arch for text in texts for arch in re.findall(r"llvm -mcpu=([\w-]+)", text)}
+    assert named
+    for arch in named:
+        llvm_host.processor(arch)
 
 
 def test_what_a_processor_lacks_is_named() -> None:

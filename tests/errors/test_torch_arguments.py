@@ -64,6 +64,7 @@ EIGHT = IMAGE.to(torch.float8_e4m3fn), FILTER.to(torch.float8_e4m3fn)
     (lambda f: f.conv2d([1, 2], FILTER), "conv2d: input is a tensor, got a list"),
     (lambda f: f.conv2d(IMAGE, None), "conv2d: weight is a tensor, got a NoneType"),
     (lambda f: f.conv2d(IMAGE.to_sparse(), FILTER), r"torch.sparse_coo: give input.to_dense\(\)"),
+    (lambda f: f.conv2d(torch.nested.nested_tensor([IMAGE[0]]), FILTER), "input is nested: give"),
     (lambda f: f.conv2d(IMAGE, FILTER, 1.0), "conv2d: bias is a tensor, got a float"),
     (lambda f: f.conv2d(*EIGHT, scale="half"), "conv2d: scale is a tensor, got a str"),
     (lambda f: f.conv2d(*EIGHT, scale=torch.ones(3)), r"a scale is one number or 8, .* got \(3,\)"),
@@ -88,7 +89,12 @@ def test_a_scale_may_be_a_number():
 def test_depthwise_functions_refuse_operands_in_the_words_of_pytorch(name):
     ours = getattr(tilewright.torch, f"depthwise_{name}")
     weight = torch.ones(4, 1, 3) if name == "conv1d" else torch.ones(4, 1, 3, 3)
-    for operands in ((torch.ones(5), weight), (weight.numpy(), weight), (weight, None)):
+    for operands in (
+        (torch.ones(5), weight),
+        (weight.numpy(), weight),
+        (weight, None),
+        (None, weight),
+    ):
         with pytest.raises((RuntimeError, TypeError), match=name):
             ours(*operands)
 

@@ -25,7 +25,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input", action="append", default=[], metavar="[NAME:]X",
         help=".npy, .npz, a literal or a shape; may be repeated, or given with semicolons",
     )  # fmt: skip
-    add("--target", metavar="TARGET", help='the CPU, as "llvm -mcpu=haswell"; by default this one')
+    add("--target", metavar="TARGET", help='the CPU, as "llvm -mcpu=avx2"; by default this one')
     add("--dtype", choices=("float16", "bfloat16"), help="of products of float32")
     add("--threads", type=int, metavar="N", help="for which schedules are chosen; by default all")
     add("--name", metavar="NAME", help="of the function; by default the folder's")

@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--fast-run-seconds", type=float, default=60.0, metavar="S",
-        help="for at most so long (60); the next run goes on",
+        help="until so many are over (60), and the kernel at hand is known; the next run goes on",
     )  # fmt: skip
     group.add_argument(
         "--full-run", "--full_run", action="store_true", help="the same of all, however long"
@@ -144,6 +144,8 @@ def run(args: argparse.Namespace) -> int:
         raise ArgumentError("--iterations is at least 1, and --warmup not negative")
     if args.seed < 0 or not args.rtol >= 0 or not (args.atol is None or args.atol >= 0):
         raise ArgumentError("--seed, --rtol and --atol are not negative")
+    if not args.fast_run_seconds >= 0:
+        raise ArgumentError("--fast-run-seconds is not negative")
     if args.expect and args.reference:
         raise ArgumentError("--expect or --reference: what is expected comes from one of them")
     for path in (args.json, args.output, args.problems, args.html, args.save):

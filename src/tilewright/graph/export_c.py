@@ -14,10 +14,13 @@ from tilewright.graph.memory import ALIGNED
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Constant, Value, text_of
 from tilewright.ir.dtype import dtype
-from tilewright.ir.errors import TargetError
+from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.runtime.export_c import function_name
 from tilewright.runtime.files import FileError, write_file, writing
 from tilewright.runtime.kernel import Kernel
+
+#: What the files call something else, so that a function of the name would be in its way.
+_OWN = re.compile(r"weights|memory|(in|out)put_\d+|wrote|argc|argv|clean")
 
 
 def export_c(executor: Executor, folder: Path, name: str | None = None) -> list[Path]:
@@ -25,7 +28,8 @@ def export_c(executor: Executor, folder: Path, name: str | None = None) -> list[
 
     Functions begin with ``name``, by default the folder's. Raises :class:`ModelError` for another
     target, for outputs that are constants, and for kernels of instructions that C has no words for,
-    and :class:`FileError` where the folder cannot be written to.
+    :class:`ArgumentError` for a name that C or the files have for something else, and
+    :class:`FileError` where the folder cannot be written to.
     """
     if executor.target.kind != "llvm":
         raise ModelError(f'models for {executor.target} are not written as C: use target="llvm"')
@@ -35,9 +39,9 @@ def export_c(executor: Executor, folder: Path, name: str | None = None) -> list[
         raise ModelError(f"{', '.join(fixed)} of {executor.graph.name} is a constant")
     if folder.exists() and not folder.is_dir():
         raise FileError(f"cannot write into {folder}: it is a file, not a folder")
+    name = _function(folder, name)
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
-    name = function_name("main", folder, name)
     kernels = list(dict.fromkeys(step.kernel for step in executor.steps))
     names = {kernel: f"{name}_kernel_{k}" for k, kernel in enumerate(kernels)}
     paths = [folder / f"{text}.c" for text in names.values()]
@@ -47,7 +51,7 @@ def export_c(executor: Executor, folder: Path, name: str | None = None) -> list[
         except TargetError as error:
             raise ModelError(
                 f"{kernel.name} is not written as C: {error}. Compile the model for a CPU without "
-                'such instructions, as target="llvm -mcpu=haswell"'
+                'such instructions, as target="llvm -mcpu=avx2"'
             ) from None
     weights, at = _weights(executor)
     files: dict[str, str | bytes] = {
@@ -60,6 +64,16 @@ def export_c(executor: Executor, folder: Path, name: str | None = None) -> list[
     for file, content in files.items():
         write_file(folder / file, content)
     return [*(folder / file for file in files), *paths]
+
+
+def _function(folder: Path, given: str | None) -> str:
+    """What functions begin with: ``given``, or a name that is made of the folder's."""
+    name = function_name("main", folder.resolve(), given)
+    if not _OWN.fullmatch(name):
+        return name
+    if given is not None:
+        raise ArgumentError(f"name={given!r} is what the files of a model call something else")
+    return f"model_{name}"
 
 
 def _weights(executor: Executor) -> tuple[bytes, dict[int, int]]:
@@ -195,7 +209,8 @@ def _call(step: Step, places: Mapping[int, str], names: Mapping[Kernel, str]) ->
         f"(void *)({places[k]}{f' + {offset}' * bool(offset)})"
         for k, offset in zip(step.arguments, step.offsets, strict=True)
     )
-    return f"  {names[step.kernel]}({', '.join(given)});  /* {step.node.operator} */"
+    takes = (*given, *map(str, step.counts))
+    return f"  {names[step.kernel]}({', '.join(takes)});  /* {step.node.operator} */"
 
 
 def _main(executor: Executor, name: str) -> str:

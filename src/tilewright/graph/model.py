@@ -80,9 +80,10 @@ class Model:
         return made
 
     def save(self, path: str | Path) -> None:
-        """Write the model and the kernels of all shapes that it was called with or compiled for to
-        one file, which :func:`tilewright.load` reads in another process, without the ONNX file and
-        the cache folder: nothing is compiled there for these shapes on a machine of this kind.
+        """Write the model and the kernels of the shapes that it was called with or compiled for, of
+        which it keeps the last 16, to one file, which :func:`tilewright.load` reads in another
+        process, without the ONNX file and the cache folder: nothing is compiled there for these
+        shapes on a machine of this kind.
 
         The file holds compiled code, which runs where the model is called: give it a name that does
         not end in ``.onnx``, and load files from people whose shared libraries you would load.

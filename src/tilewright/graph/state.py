@@ -131,8 +131,8 @@ class HostState(State):
         self._programs: list[Any] = [step.kernel.program for step in executor.steps]
         steps = executor.steps
         offsets = [k for step in steps for k in step.offsets]
-        places, counts = zip(*((step.arguments, step.counts) for step in steps), strict=True)
-        self._all = LLVMSequence(self._programs, places, offsets, counts)
+        places = [step.arguments for step in steps]
+        self._all = LLVMSequence(self._programs, places, offsets, [step.counts for step in steps])
 
     def launch(self, times: list[float] | None) -> None:
         pointers = self._pointers()

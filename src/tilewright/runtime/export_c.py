@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 #: The name that :func:`tilewright.build` gives a kernel that has none.
 _UNNAMED = "main"
-#: Functions of the C library and of POSIX that a program links, beside those of the dialect.
+#: Functions of the C library and of POSIX that a program links, beside those of the dialect, and
+#: what compilers define.
 _LIBRARY = frozenset(
     """accept access assert atexit atof atoi bind bsearch calloc clock close connect copysign dup
     errno exec exit fclose feof fflush fgets floor fmax fmin fmod fopen fork fprintf fputs fread
@@ -26,8 +27,10 @@ _LIBRARY = frozenset(
     memmove mmap modf open pause pipe poll printf putc puts qsort raise rand read realloc recv
     remove rename round scanf select send setjmp signal sleep snprintf socket sprintf srand stat
     stderr stdin stdout strcmp strcpy strlen strncpy system tan time trunc unlink wait
-    write""".split()
+    write linux unix static_assert""".split()
 )
+#: Types of its headers that the files include.
+_TYPES = re.compile(r"FILE|fpos_t|ptrdiff_t|s?size_t|off_t|wchar_t|u?int\w*_t")
 
 
 def export_c(kernel: Kernel, path: Path, name: str | None = None, about: str = "") -> None:
@@ -84,7 +87,9 @@ def function_name(kernel: str, path: Path, given: str | None = None) -> str:
 
 
 def _is_taken(name: str) -> bool:
-    return "__" in name or name in KEYWORDS or name in CDialect.reserved or name in _LIBRARY
+    if "__" in name or _TYPES.fullmatch(name):
+        return True
+    return name in KEYWORDS or name in CDialect.reserved or name in _LIBRARY
 
 
 def _renamed(module: Module, name: str) -> Module:

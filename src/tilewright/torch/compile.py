@@ -144,6 +144,7 @@ def _difference(wanted: _Tensors, found: _Tensors) -> str:
     numbers are nearly as large.
     """
     together: dict[str, list[str]] = {}
+    wanted, found = _dense(wanted), _dense(found)
     for name, a in wanted.items():
         b = found[name]
         if (a.shape, a.dtype) != (b.shape, b.dtype):
@@ -164,6 +165,11 @@ def _difference(wanted: _Tensors, found: _Tensors) -> str:
                 return f"its {worst} has NaN or infinities in other places"
             return f"its {worst} differs by {errors[worst] / (sizes[worst] or 1):.2g}"
     return ""
+
+
+def _dense(tensors: _Tensors) -> _Tensors:
+    """As they would be without a layout of their own, as gradients of tables of vectors have."""
+    return {n: a if a.layout is torch.strided else a.to_dense() for n, a in tensors.items()}
 
 
 def _wide(a: torch.Tensor) -> torch.Tensor:

@@ -35,8 +35,8 @@ def fast_call(input: Any, weight: Any, bias: Any, given: tuple[Any, ...]) -> tor
     """
     if observers or not needs_no_dispatch(input, weight, bias):
         return None
-    operands = autocast(input, weight, bias)
     try:
+        operands = autocast(input, weight, bias)
         what = signature(*operands)
     except AttributeError:  # of no tensor
         return None

@@ -56,6 +56,8 @@ def check_tensors(function: str, bias: Any, scale: Any, **operands: Any) -> None
     for name, given in operands.items():
         if not isinstance(given, torch.Tensor):
             raise ProblemError(f"{function}: {name} is a tensor, got a {type(given).__name__}")
+        if given.is_nested:  # a list of tensors, which has no shape
+            raise ProblemError(f"{function}: {name} is nested: give its tensors one by one")
         if given.layout is not torch.strided:
             raise ProblemError(f"{function}: {name} is {given.layout}: give {name}.to_dense()")
 

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright import te
+from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
+from tilewright.tvm.topi.elements import check_same
 from tilewright.tvm.topi.windows import SPATIAL, dilate, numbers, pad, padded, padding_of
 
 
@@ -26,6 +28,10 @@ def conv(
                 f"{what} in the layout {letters} has as many dimensions, got {given}"
             )
     size = {c: filt.shape[kernel_layout.index(c)] for c in (*spatial, "O", "I")}
+    channels = inp.shape[data_layout.index("C")]
+    check_same("channels of data, and of a filter in all groups", channels, size["I"] * groups)
+    if groups > 1:
+        _check_groups(size["O"], groups)
     steps, holes = numbers(stride, rank, "stride"), numbers(dilation, rank, "dilation")
     window = [(size[c] - 1) * h + 1 for c, h in zip(spatial, holes, strict=True)]
     before, behind = padding_of(padding, window)
@@ -53,6 +59,13 @@ def conv(
 
     name = f"{'group_' if groups > 1 else ''}conv{rank}d_{data_layout.lower()}"
     return te.compute(tuple(shape[c] for c in data_layout), element, name, tag=name)
+
+
+def _check_groups(channels: Any, groups: int) -> None:
+    """Raises :class:`LanguageError` for groups that do not divide known channels."""
+    if groups < 1 or not ops.is_const(ops.floormod(channels, groups), 0):
+        if groups < 1 or ops.is_const(channels):
+            raise LanguageError(f"{groups} groups do not divide {channels} channels")
 
 
 def depthwise(
@@ -99,9 +112,15 @@ def transposed(
 ) -> Any:  # fmt: skip
     """The convolution that goes back, of (N, C, ...); the kernel is (C, OC / groups, ...)."""
     rank = data.ndim - 2
+    if kernel.ndim != data.ndim:
+        raise LanguageError(f"a convolution of {data} with {kernel}, of other dimensions")
+    check_same("channels of data, and of a filter", data.shape[1], kernel.shape[0])
+    _check_groups(kernel.shape[0], groups)
     size, steps = kernel.shape[2:], numbers(strides, rank, "strides")
     before, behind = padding_of(padding, size)
     more = numbers(output_padding, rank, "output_padding")
+    if min(more) < 0:
+        raise LanguageError(f"output_padding is at least 0, got {output_padding}")
     wide = dilate(data, [1, 1, *steps], name="data_dilate") if set(steps) != {1} else data
     low = [0, 0, *(k - 1 - b for k, b in zip(size, before, strict=True))]
     high = [0, 0, *(k - 1 - a + m for k, a, m in zip(size, behind, more, strict=True))]

@@ -8,6 +8,8 @@ from typing import Any
 
 from tilewright import te
 from tilewright.ir import ops
+from tilewright.ir.errors import LanguageError
+from tilewright.ir.expr import IntImm
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi import broadcast as _broadcast
@@ -237,3 +239,10 @@ NAMES: dict[str, Callable[..., Any]] = {
     **{name: cumulative(name) for name in ("cumsum", "cumprod")},
 }
 NN: dict[str, Callable[..., Any]] = {name: one(name) for name in ("relu", "leaky_relu")}
+
+
+def check_same(what: str, first: Any, second: Any) -> None:
+    """Raises :class:`LanguageError` for two extents that are to be one, where both are known."""
+    known = isinstance(first, IntImm) and isinstance(second, IntImm)
+    if known and first.value != second.value:
+        raise LanguageError(f"{what}: {first.value} and {second.value}, which are to be the same")

@@ -14,6 +14,7 @@ from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
 from tilewright.tvm.topi.elements import nearest, reduced
+from tilewright.tvm.topi.products import inner
 from tilewright.tvm.topi.transform import integers, moved, number, product
 
 
@@ -121,7 +122,7 @@ def sliding_window(data: Tensor, axis: int, window_shape: Any, strides: Any) -> 
 
 
 def matmul(a: Tensor, b: Tensor, transp_a: bool = False, transp_b: bool = False) -> Any:
-    k = te.reduce_axis((0, a.shape[0 if transp_a else 1]), "k")
+    k = te.reduce_axis((0, inner("matmul", a, b, transp_a, transp_b)), "k")
     return te.compute(
         (a.shape[1 if transp_a else 0], b.shape[0 if transp_b else 1]),
         lambda i, j: te.sum(

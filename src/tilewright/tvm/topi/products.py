@@ -11,6 +11,7 @@ from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import common_shape, elementwise
 from tilewright.topi.reduction import dimension
+from tilewright.tvm.topi.elements import check_same
 
 
 def _batch(x: Tensor, at: list[Any]) -> list[Any]:
@@ -20,14 +21,13 @@ def _batch(x: Tensor, at: list[Any]) -> list[Any]:
     return [0 if ops.is_const(e, 1) else i for e, i in zip(lead, own, strict=True)]
 
 
-def _inner(name: str, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool) -> Any:
+def inner(name: str, a: Tensor, b: Tensor, transpose_a: bool, transpose_b: bool) -> Any:
     """The extent that a product sums over; raises :class:`LanguageError` for operands that have
     none in common."""
     if min(a.ndim, b.ndim) < 2:
         raise LanguageError(f"{name} takes matrices, or batches of them, got {a} and {b}")
     first, second = a.shape[-2 if transpose_a else -1], b.shape[-1 if transpose_b else -2]
-    if ops.is_const(first) and ops.is_const(second) and str(first) != str(second):
-        raise LanguageError(f"{name} sums over {first} of {a.name} and {second} of {b.name}")
+    check_same(f"{name} sums over extents of {a.name} and {b.name}", first, second)
     return first
 
 
@@ -36,7 +36,7 @@ def matmul(
     transpose_a: bool = False, transpose_b: bool = False, *_: Any, **__: Any,
 ) -> Any:  # fmt: skip
     out = str(out_dtype or tensor_a.dtype)
-    shared = _inner("matmul", tensor_a, tensor_b, transpose_a, transpose_b)
+    shared = inner("matmul", tensor_a, tensor_b, transpose_a, transpose_b)
     k = te.reduce_axis((0, shared), "k")
     rows = tensor_a.shape[-1 if transpose_a else -2]
     columns = tensor_b.shape[-2 if transpose_b else -1]
@@ -71,7 +71,12 @@ def batch_matmul(
     transpose_a: bool = False, transpose_b: bool = True, *_: Any, **__: Any,
 ) -> Any:  # fmt: skip
     out = str(out_dtype or tensor_a.dtype)
-    shared = _inner("batch_matmul", tensor_a, tensor_b, transpose_a, transpose_b)
+    shared = inner("batch_matmul", tensor_a, tensor_b, transpose_a, transpose_b)
+    if (tensor_a.ndim, tensor_b.ndim) != (3, 3):
+        raise LanguageError(f"batch_matmul takes batches of matrices, got {tensor_a}, {tensor_b}")
+    firsts = tensor_a.shape[0], tensor_b.shape[0]
+    if not any(ops.is_const(e, 1) for e in firsts):
+        check_same("batch_matmul has batches of", *firsts)
     k = te.reduce_axis((0, shared), "k")
     batch = tensor_b.shape[0] if ops.is_const(tensor_a.shape[0], 1) else tensor_a.shape[0]
     shape = (

@@ -15,7 +15,7 @@ from tilewright.ir.expr import IntImm
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import read
 from tilewright.topi.reduction import dimension
-from tilewright.tvm.topi.elements import axes_of, nearest
+from tilewright.tvm.topi.elements import axes_of, check_same, nearest
 from tilewright.tvm.topi.shapes import make_idx, ravel_index, simplify, unravel_index, within_index
 
 
@@ -74,6 +74,8 @@ def squeeze(a: Tensor, axis: Any = None) -> Any:
 
 def transpose(a: Tensor, axes: Any = None) -> Any:
     order = [dimension(d, a.ndim) for d in integers(axes)] if axes else [*range(a.ndim)][::-1]
+    if sorted(order) != [*range(a.ndim)]:
+        raise LanguageError(f"transpose has each axis of {a} once, got {axes}")
     shape = [a.shape[d] for d in order]
     return moved(shape, lambda *i: a(*(i[order.index(d)] for d in range(a.ndim))), "T_transpose")
 
@@ -85,6 +87,7 @@ def reshape(a: Tensor, newshape: Any) -> Any:
         whole = ops.floordiv(product(a.shape), rest)
         shape = [whole if isinstance(e, int) and e == -1 else e for e in shape]
     extents = [ops.as_index(e) for e in shape]
+    check_same(f"reshape of {a.name} has elements", product(a.shape), product(extents))
 
     def element(*i: Any) -> Any:
         return a(*unravel_index(ravel_index(i, extents), a.shape))
@@ -247,6 +250,11 @@ def concatenate(a_tuple: Sequence[Tensor], axis: int = 0) -> Any:
     shape = list(a_tuple[0].shape)
     starts = [ops.const(0)]
     for x in a_tuple:
+        if x.ndim != len(shape):
+            raise LanguageError(f"concatenate of {a_tuple[0]} and {x}, of other dimensions")
+        for other in {*range(x.ndim)} - {d}:
+            what = f"concatenate of {a_tuple[0].name} and {x.name}, dimension {other}"
+            check_same(what, a_tuple[0].shape[other], x.shape[other])
         starts.append(ops.add(starts[-1], x.shape[d]))
     shape[d] = starts[-1]
 
