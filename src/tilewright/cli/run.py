@@ -92,7 +92,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     group.add_argument(
         "--fast-run-seconds", type=float, default=60.0, metavar="S",
-        help="until so many are over (60), and the kernel at hand is known; the next run goes on",
+        help="for how many seconds (60), and until a kernel is known; the next run goes on",
     )  # fmt: skip
     group.add_argument(
         "--full-run", "--full_run", action="store_true", help="the same of all, however long"

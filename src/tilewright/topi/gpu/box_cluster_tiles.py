@@ -97,10 +97,10 @@ def _priced(problem: Problem) -> dict[BoxProductTile, float]:
             own = -(-steps // count)
             if own < _STEPS:
                 continue
-            room = (MACHINE.block_shared - kept) // a_step
+            capacity = (MACHINE.block_shared - kept) // a_step
             deep = [own + 1] if halves and own <= _ALL else []
             for most in (*deep, _STAGES):
-                stages = min(most, own + 1, room)
+                stages = min(most, own + 1, capacity)
                 if stages < 2:
                     continue
                 resident = resident_blocks(problem, *sides, stages * a_step + kept)

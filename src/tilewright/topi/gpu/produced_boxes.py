@@ -97,7 +97,7 @@ _WIDE = Rates(
     products=0.595, narrow=64.0, cache=0.36, memory=0.75, stored=28_100, last=48_400, begin=1.36,
     step=0.182, power=1.75, uneven=1.33,
 )  # fmt: skip
-#: Rows that begin within sectors of which TMA brings an SM so many in a microsecond (H200, products
+#: How many rows that begin within sectors TMA brings an SM in a microsecond (H200, products
 #: of few rows, 2026-11-27), and microseconds until the first is there.
 _ROWS, _FIRST = 300, 0.6
 #: Bytes of lines and sectors of the cache.

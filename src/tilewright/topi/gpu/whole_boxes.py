@@ -66,7 +66,7 @@ _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
 #: of stores, and of a step; and of 100,000 bytes that are awaited as a whole. Fitted to 90 tiles of
 #: ResNet-50's layers at batch 1, to 10 %, on an H200.
 _BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.08, 0.8, 0.052, 0.137, 0.27, 0.0125), 0.3
-#: How much longer tiles take whose rows are no whole sectors of memory, of so many channels.
+#: By what part tiles take longer whose rows are no whole sectors of memory, and channels of one.
 _PARTIAL, _SECTOR = 0.05, 16
 #: How many taps of a filter are many, of fewer boxes of each tap are as fast; and by rows of taps
 #: for which a block has memory that brings them again for each box, how much a time counts.
