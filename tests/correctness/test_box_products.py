@@ -49,8 +49,8 @@ def test_whole_boxes_are_right_one_after_the_other(pass_: str, target: str, data
     template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
     p = data.draw(drawn(pass_).filter(lambda p: suits(p) and template.candidates(p, machine)))
     tile = data.draw(st.sampled_from(template.candidates(p, machine)))
-    if tile.stages > 1:  # memory for more than one
-        staged = data.draw(st.sampled_from((0, tile.channels)))
+    if tile.boxes > 1:  # memory for more than one
+        staged = 0 if tile.streamed else data.draw(st.sampled_from((0, tile.channels)))
         tile = replace(tile, boxes=data.draw(st.integers(2, 4)), staged=staged)
     check_tile(template.name, p, tile, target)
 
@@ -60,6 +60,7 @@ _IN_STEPS = [
     Conv.parse((2, 136, 9, 7), (40, 136, 1, 1), 1, stride=2, dtype="bfloat16", layout="NHWC"),
     Conv.parse((2, 64, 9, 7), (136, 64, 3, 3), 1, **SMALL, pass_="dgrad"),
     Gemm(m=70, n=104, k=200, dtype="float16", transpose_b=True),
+    Conv.parse((2, 200, 9, 7), (40, 200, 1, 1), 1, stride=2, dtype="float16", layout="NHWC"),
     Conv.parse((2, 256, 9, 7), (40, 256, 1, 1), 1, stride=2, dtype="float16", layout="NHWC"),
 ]
 

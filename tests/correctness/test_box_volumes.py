@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from tests.support.boxes import volume
 from tests.support.tiles import HOPPER, TARGETS, check_tile, module_of
 
 from tilewright.target import Target
-from tilewright.topi import Conv3d
+from tilewright.target.queues import LATE_TILES
+from tilewright.topi import Conv, Conv3d
 from tilewright.topi.gpu.box_products import has_windows
+from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.templates import TEMPLATES
 
 _VOLUMES = [
@@ -57,3 +61,33 @@ def test_a_tile_of_volumes_has_planes() -> None:
     seen = "x".join(str(n + 2) for n in tile.box[1:])
     text = str(module_of(template.name, p, tile))
     assert f"tma_load_float16_{tile.images}x{seen}x16_s32" in text
+
+
+_STREAMED = [
+    (volume(64, (1, 64, 5, 9, 10), kernel=(3, 3, 3)), BoxProductTile.of((1, 2, 8, 8), 64, 2)),
+    (volume(64, (1, 80, 3, 9, 10), kernel=(3, 3, 3), pass_="dgrad"),
+     BoxProductTile.of((1, 2, 8, 8), 64, 2)),
+    (Conv.parse((2, 24, 13, 10), (40, 24, 5, 5), 1, padding=2, layout="NHWC", dtype="bfloat16",
+                epilogue="bias+relu"), BoxProductTile.of((1, 8, 8), 32, 2)),
+    (Conv.parse((2, 64, 13, 10), (40, 64, 5, 5), 1, padding=2, layout="NHWC", precision="tf32"),
+     BoxProductTile.of((1, 8, 8), 32, 2)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("p", "tile"), _STREAMED, ids=lambda x: str(x)[:60])
+def test_a_filter_comes_again_for_each_box(
+    p: Conv | Conv3d, tile: BoxProductTile, target: str
+) -> None:
+    """A tap after another, for the boxes of a block, the last of which may have fewer."""
+    check_tile("gpu.whole_boxes", p, replace(tile, boxes=3, streamed=3), target)
+
+
+def test_filters_of_many_taps_are_not_kept() -> None:
+    """Of one that has no room beside boxes, each tap would read its own from the cache."""
+    machine, template = Target.parse(HOPPER), TEMPLATES["gpu.whole_boxes"]
+    p = volume(64, (4, 64, 32, 32, 32), kernel=(3, 3, 3))
+    tile = template.candidates(p, machine)[0]
+    assert template.fits(p, machine)
+    assert tile.streamed
+    assert f"T.queue('{LATE_TILES}', 'wait', 1)" in str(module_of(template.name, p, tile))

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -15,11 +16,12 @@ from tests.support.cpu import poisoned
 from tests.support.kernels import buffer, loop, store
 
 import tilewright
+from tilewright import te
 from tilewright.ir import Func, Module
 from tilewright.ir import expr as E
 from tilewright.ir.errors import VerificationError
 from tilewright.ir.expr import Var
-from tilewright.runtime import build, cache, find, llvm_pool
+from tilewright.runtime import build, cache, cuda, find, llvm_pool
 from tilewright.runtime.build import forget
 from tilewright.runtime.serialize import from_json, program_key, to_json
 from tilewright.target import Target
@@ -196,6 +198,56 @@ def test_a_program_that_is_wrong_is_compiled_beside_its_proof_and_not_kept(folde
     tilewright.build(wrong, target="llvm", verify=False)
     with pytest.raises(VerificationError):  # although the cache has it now
         tilewright.build(wrong, target="llvm")
+
+
+_LATE = """
+import threading
+import tilewright
+from tilewright import te
+import tilewright.runtime.compile
+
+def build():
+    threading.main_thread().join()
+    a = te.placeholder((8,), name="a")
+    b = te.compute((8,), lambda i: a[i] + 1.0, name="b")
+    tilewright.build(te.create_schedule(b.op), [a, b], "llvm")
+    print("built")
+
+threading.Thread(target=build).start()
+"""
+
+
+def test_programs_are_proved_and_compiled_while_the_interpreter_ends(folder: Path) -> None:
+    """No pool begins a thread then."""
+    done = subprocess.run(
+        [sys.executable, "-c", _LATE], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout, done.stderr) == ("built\n", "")
+    assert entries(folder)
+
+
+@pytest.mark.needs_nvrtc
+def test_without_threads_programs_are_proved_and_other_ways_compiled_too(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", refuse)
+    monkeypatch.setattr(cuda, "_spills", lambda _: True)
+    n = 1024
+    a = te.placeholder((n,), name="a")
+    b = te.compute((n,), lambda i: te.sqrt(a[i]), name="b")
+    s = te.create_schedule(b.op)
+    block, thread = s[b].split(b.op.axis[0], factor=256)
+    s[b].bind(block, te.thread_axis("blockIdx.x"))
+    s[b].bind(thread, te.thread_axis("threadIdx.x"))
+    assert "sqrt" in tilewright.build(s, [a, b], "cuda -arch=sm_90a").source
+    assert len(entries(folder)) == 1
+    x, y = buffer("a", (8,)), buffer("b", (8,))
+    beside = Func("main", (x, y), loop("i", 8, lambda i: store(y, i, x[i + 1])))
+    with pytest.raises(VerificationError, match=r"a\[8\]"):
+        tilewright.build(Module("wrong", (x, y), (beside,)), target="llvm")
 
 
 def test_programs_that_differ_have_different_keys() -> None:

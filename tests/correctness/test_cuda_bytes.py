@@ -93,6 +93,32 @@ def test_numbers_are_rounded_to_bytes_and_packed(place, kind, low, high, vector,
 
 
 @pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
+def test_what_is_made_a_bool_of_rounded_numbers_is_one_before_it_is_a_byte(tmp_path):
+    x = te.placeholder((256,), "float32", name="x")
+
+    def rounded(i):
+        return te.nearbyint(te.clip(x[i], -128.0, 127.0)).astype("bool").astype("int8")
+
+    kernel = _built(y := te.compute((256,), rounded, name="y"), [x, y], 4)
+    a = cuda_on_cpu.aligned(np.linspace(-150, 150, 256, dtype="float32"))
+    a[100:110] = 0.25
+    b = cuda_on_cpu.aligned(np.zeros(256, "int8"))
+    assert cuda_on_cpu.run(kernel.module, [a, b], {}, tmp_path) == 0
+    np.testing.assert_array_equal(b, np.rint(a) != 0)
+
+
+def test_what_rounded_numbers_are_in_between_is_not_left_out():
+    x = te.placeholder((256,), "float32", name="x")
+
+    def rounded(i):
+        whole = te.nearbyint(te.clip(x[i], -128.0, 127.0))
+        return whole.astype("float8_e4m3fn").astype("int8")
+
+    kernel = _built(y := te.compute((256,), rounded, name="y"), [x, y], 4)
+    assert "nearest_s8" not in kernel.source
+
+
+@pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize(("of", "kind", "vector"), [(te.max, "int8", 16), (te.min, "uint8", 4)])
 def test_extrema_of_bytes_are_those_of_each(of, kind, vector, tmp_path):
     limits = np.iinfo(kind)

@@ -128,6 +128,30 @@ def test_what_has_nothing_to_write_needs_no_map(quick, encoded):
     assert (notes, encoded) == ([], [])
 
 
+def test_zeros_stand_in_for_what_is_empty(quick, monkeypatch):
+    """They are read from memory that is held: what is freed soon holds something else."""
+    written = []
+
+    class Zeros:
+        pointer = 0x700
+
+        def __init__(self, nbytes, ordinal):
+            self.nbytes = nbytes
+
+        def write(self, source, nbytes):
+            others = [ctypes.create_string_buffer(b"\1" * nbytes, nbytes) for _ in range(1000)]
+            written.append(ctypes.string_at(source, nbytes))
+            del others
+
+    monkeypatch.setattr(cuda_launch, "Memory", Zeros)
+    loaded, *_ = quick
+    nbytes = loaded._maps.stand_ins((0,))[1]
+    plan = SimpleNamespace(empty=((0,), nbytes))
+    assert loaded._described((0, 0x200), plan) == (0x700, 0x200)
+    assert loaded._described((0, 0x300), plan) == (0x700, 0x300)
+    assert written == [bytes(160)]
+
+
 def test_digits_of_an_index_are_dimensions_of_a_map():
     """What counts 16 i + 2 j + k along a dimension has a stride of its own along each."""
     analyzer = Analyzer()

@@ -93,6 +93,16 @@ def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str
 
 
 @pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
+def test_tiles_of_groups_have_half_the_rows_of_an_image(pass_: str, target: str) -> None:
+    """Also an odd number of them."""
+    p = Conv.parse((2, 64, 22, 10), (64, 16, 3, 3), 4, padding=1, pass_=pass_, layout="NHWC",
+                   dtype="float16")  # fmt: skip
+    for producer in range(2):
+        check_tile("gpu.warp_boxes", p, WarpBoxTile(1, 11, 16, 64, 16, 1, 2, 2, producer), target)
+
+
+@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("image", "stride", "kernel", "channels"), [
     ((9, 11), 2, 3, 3), ((12, 16), 4, 4, 3), ((7, 10), (2, 3), 5, 5), ((9, 16), 2, 3, 7),
 ])  # fmt: skip

@@ -6,9 +6,9 @@ islpy is imported when the first question is asked. It is the last resort of
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
 from typing import Any
 
 Row = tuple[tuple[tuple[int, int], ...], int, int]
@@ -24,13 +24,18 @@ class Undecided(Exception):
     """isl gave up: the question took more than :data:`MAX_OPERATIONS`."""
 
 
-@cache
-def context() -> Any:
-    """Where isl keeps what it works on, within the limit."""
-    import islpy
+_own = threading.local()
 
-    made = islpy.Context()
-    made.set_max_operations(MAX_OPERATIONS)
+
+def context() -> Any:
+    """Where isl keeps what it works on, within the limit: each thread has its own, as it counts the
+    work of a question, and refuses all others once that is too much."""
+    made = getattr(_own, "context", None)
+    if made is None:
+        import islpy
+
+        made = _own.context = islpy.Context()
+        made.set_max_operations(MAX_OPERATIONS)
     return made
 
 

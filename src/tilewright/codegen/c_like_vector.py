@@ -181,7 +181,11 @@ class VectorPrinter(ExpressionPrinter):
     def _rounded(self, e: Expr, width: int) -> list[Code]:
         """Integers that the language rounds and packs at once; empty where it does not."""
         match e:
-            case E.Cast(t, E.Call(_, "nearbyint", (x,)) | E.Cast(_, E.Call(_, "nearbyint", (x,)))):
+            case E.Cast(
+                t, E.Call(via, "nearbyint", (x,)) | E.Cast(via, E.Call(_, "nearbyint", (x,)))
+            ):
+                if via is not x.dtype and via.kind not in ("int", "uint"):
+                    return []  # a bool is 1 of all numbers, and floats of 8 bits are rounded
                 lanes = range(t.lanes)
                 each = [self.dialect.saturated(t.element, self.lane(x, i)) for i in lanes]
                 known = [y for y in each if y is not None]

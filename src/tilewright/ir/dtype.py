@@ -58,11 +58,15 @@ def dtype(name: Any) -> DType:
         # numpy.float32, numpy.dtype("float32"), torch.float32
         given = name.__name__ if isinstance(name, type) else getattr(name, "name", None)
         name = str(given or name).removeprefix("torch.").removesuffix("_")
-    return _interned(name)
+    found = _types.get(name)
+    return _types.setdefault(name, _parsed(name)) if found is None else found
 
 
-@cache
-def _interned(name: str) -> DType:
+#: By name; of two threads that ask for a new one at once both get the same.
+_types: dict[str, DType] = {}
+
+
+def _parsed(name: str) -> DType:
     match = _PATTERN.match(name)
     kind, bits, lanes = match.groups() if match else ("", "", "")
     scalar = kind + bits

@@ -6,6 +6,8 @@ changes nothing returns what it was given.
 
 from __future__ import annotations
 
+import os
+import threading
 import typing
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -18,11 +20,21 @@ class _Entry(ref[Any]):
 
 
 _table: dict[tuple[Any, ...], _Entry] = {}
+#: Held where an entry is forgotten, so that it is not one that another thread has put in its place;
+#: Python may begin that anywhere, within it, too.
+_forgetting = threading.RLock()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(
+        before=_forgetting.acquire,
+        after_in_parent=_forgetting.release,
+        after_in_child=_forgetting.release,
+    )
 
 
 def _forget(entry: _Entry) -> None:
-    if _table.get(entry.key) is entry:
-        del _table[entry.key]
+    with _forgetting:
+        if _table.get(entry.key) is entry:
+            del _table[entry.key]
 
 
 @typing.dataclass_transform(frozen_default=True, eq_default=False)
@@ -54,7 +66,11 @@ class InternedMeta(type):
         node._made()
         entry = _Entry(node, _forget)
         entry.key = key
-        _table[key] = entry
+        while (before := _table.setdefault(key, entry)) is not entry:  # of another thread
+            other = before()
+            if other is not None:
+                return other
+            _forget(before)
         return node
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from weakref import WeakValueDictionary
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.errors import TilewrightError
+from tilewright.ir.errors import TilewrightError, VerificationError
 from tilewright.ir.func import Module
 from tilewright.lower.split_prepared import split_prepared
 from tilewright.runtime import cache
@@ -56,23 +56,24 @@ def build(
     target: Target,
     key: str | None = None,
     constants: Sequence[Any] = (),
-    proved: Callable[[], None] = lambda: None,
+    prove: Callable[[], None] = lambda: None,
 ) -> Kernel:
     """Compile a lowered module for ``target``, or find it in the cache.
 
     ``key``, where the caller has one (hex digits naming the schedule), is the name under which
     :func:`find` gets it next time; else the program's own fingerprint is. What depends on
-    ``constants`` alone, buffers among the parameters, becomes the kernel's preparation. No kernel
-    is kept or returned before ``proved`` returns; it raises where the module is wrong.
+    ``constants`` alone, buffers among the parameters, becomes the kernel's preparation. ``prove``
+    raises where the module is wrong: no kernel is kept or returned before it has returned.
     """
     try:
         key = key or program_key(module, target)
     except NotSerializable:
         key = ""
     kernel = find(key, target) if key else None
-    if kernel is None:
-        kernel = _compiled(module, target, constants)
-        proved()
+    if kernel is not None:
+        prove()
+    else:
+        kernel = _compiled(module, target, constants, prove)
         if key:
             with contextlib.suppress(NotSerializable):
                 files = to_files(kernel)
@@ -82,13 +83,25 @@ def build(
     return kernel
 
 
-def _compiled(module: Module, target: Target, constants: Sequence[Any]) -> Kernel:
+def _compiled(
+    module: Module,
+    target: Target,
+    constants: Sequence[Any],
+    prove: Callable[[], None] = lambda: None,
+) -> Kernel:
     split = split_prepared(module, constants) if constants else None
     if split is None:
-        made = _with_constants(module, constants)
-        return Kernel(backend(target).compile_module(made, target), outputs(module))
+        made, compiler = _with_constants(module, constants), backend(target)
+        try:
+            program = compiler.compile_module(made, target, meanwhile=prove)
+        except VerificationError:
+            raise
+        except TilewrightError:
+            prove()  # what is wrong with the program is said before what is made of it
+            raise
+        return Kernel(program, outputs(module))
     packed = [p for p in split[1].params if p not in module.params]
-    ahead = _compiled(split[0], target, ())
+    ahead = _compiled(split[0], target, (), prove)
     rest = _compiled(_with_constants(split[1], [*constants, *packed]), target, ())
     rest.preparation = Preparation.of(module, ahead, rest)
     return rest

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -54,8 +52,7 @@ def build(
     if isinstance(program, Module):
         found = program.target if target is None else target
         machine = Target.parse(found or current_target() or "llvm")
-        with _proof(program, verify) as proved:
-            return build_module(program, machine, proved=proved)
+        return build_module(program, machine, prove=_proof(program, verify))
     program = as_schedule(program, "build")
     if not isinstance(args, Sequence):
         raise TargetError("build needs the arguments of the schedule in a list: build(s, [A, out])")
@@ -78,8 +75,8 @@ def build(
     binds = {args[k].buffer: _strided(args[k].buffer, given) for k, given in lies.items()}
     module = lower(program, args, machine, name, binds=binds)
     places = {stage.name: stage.op.where for stage in program.stages}
-    with _proof(module, verify, places) as proved:
-        return build_module(module, machine, key, [module.params[k] for k in fixed], proved)
+    proof = _proof(module, verify, places)
+    return build_module(module, machine, key, [module.params[k] for k in fixed], proof)
 
 
 def _strided(buffer: Buffer, strides: tuple[int, ...]) -> Buffer:
@@ -104,29 +101,15 @@ def resolve(target: Target) -> Target:
     return found
 
 
-@contextmanager
 def _proof(
     module: Module, wanted: bool, places: Mapping[str, str] | None = None
-) -> Iterator[Callable[[], None]]:
-    """What returns when ``module`` is proved, or raises the error that says what is wrong.
-
-    It is proved while the compilers of others, which hold no lock of Python, are at work. What is
-    wrong with the program is said before what they, or generators of code, make of it.
-    """
-    if not wanted:
-        yield lambda: None
-        return
-    from tilewright.verify import verify
+) -> Callable[[], None]:
+    """What proves ``module`` when it is called, where that is wanted."""
 
     def prove() -> None:
+        from tilewright.verify import verify
+
         for func in module.funcs:
             verify(func, places)
 
-    with ThreadPoolExecutor(1, "tilewright-proof") as beside:
-        proof = beside.submit(prove)
-        try:
-            yield proof.result
-        except Exception:
-            proof.result()
-            raise
-        proof.result()
+    return prove if wanted else lambda: None

@@ -9,10 +9,11 @@ a stream, so launches can be captured in CUDA graphs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.arguments import outputs, variables
@@ -266,7 +267,10 @@ def _runs_on(arch: str, place: Device) -> bool:
 
 
 def compile_module(
-    module: Module, target: Target, artifacts: dict[str, bytes] | None = None
+    module: Module,
+    target: Target,
+    artifacts: dict[str, bytes] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> CudaProgram:
     """Generate CUDA C++ for ``module`` and compile it; needs no GPU where ``target`` names an arch.
 
@@ -277,8 +281,12 @@ def compile_module(
     from tilewright.codegen.cuda import generate  # a kernel from the cache does without
 
     arch = resolve_arch(target)
-    made = generate(module, arch)
-    cubin = nvrtc.compile_cubin(made.text, arch)
+    made, simple = generate(module, arch), None
+    with _compiling(made.text, arch) as compiled:
+        meanwhile()
+        if made.aligned:
+            simple = generate(module, arch, aligned=False, flat=made.flat, registers=WAYS[-1])
+    cubin = compiled()
     if _spills(cubin):
         made, cubin = _without_spills(module, arch, made) or (made, cubin)
     limit = target.with_arch(arch).limits.shared_memory
@@ -294,9 +302,6 @@ def compile_module(
                 f"kernel {func.name} keeps {used.stack} bytes of an array in memory that products "
                 "in the background write in registers: unroll the loops that index it"
             )
-    simple = None
-    if made.aligned:
-        simple = generate(module, arch, aligned=False, flat=made.flat, registers=WAYS[-1])
     meta = {
         "arch": arch,
         "symbols": [k.symbol for k in made.kernels],
@@ -333,10 +338,27 @@ def _without_spills(module: Module, arch: str, first: Source) -> tuple[Source, n
     _, *others = texts.values()
     if not others:
         return None
-    with ThreadPoolExecutor(len(others)) as compilers:
-        cubins = list(compilers.map(lambda other: nvrtc.compile_cubin(other.text, arch), others))
-    found = list(zip(others, cubins, strict=True))
+    found = list(zip(others, _cubins([other.text for other in others], arch), strict=True))
     return next((x for x in found if not _spills(x[1])), found[-1])
+
+
+def _cubins(texts: Sequence[str], arch: str) -> list[nvrtc.Cubin]:
+    """Machine code of each text, compiled side by side."""
+    with ExitStack() as compilers:
+        begun = [compilers.enter_context(_compiling(text, arch)) for text in texts]
+        return [compiled() for compiled in begun]
+
+
+@contextmanager
+def _compiling(text: str, arch: str) -> Iterator[Callable[[], nvrtc.Cubin]]:
+    """What returns the machine code, or raises why there is none: NVRTC, which holds no lock of
+    Python, compiles in a thread, unless none can begin, as while the interpreter ends."""
+    with ThreadPoolExecutor(1, "tilewright-nvrtc") as beside:
+        try:
+            begun = beside.submit(nvrtc.compile_cubin, text, arch).result
+        except RuntimeError:
+            begun = partial(nvrtc.compile_cubin, text, arch)
+        yield begun
 
 
 def _spills(cubin: nvrtc.Cubin) -> bool:

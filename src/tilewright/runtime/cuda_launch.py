@@ -181,8 +181,9 @@ class Loaded:
         """What maps are of: zeros in the place of arrays that have no elements."""
         places, nbytes = plan.empty
         if self._zeros is None or self._zeros.nbytes < nbytes:
+            source = ctypes.create_string_buffer(nbytes)  # held until it is copied
             self._zeros = Memory(nbytes, self._place.ordinal)
-            self._zeros.write(ctypes.addressof(ctypes.create_string_buffer(nbytes)), nbytes)
+            self._zeros.write(ctypes.addressof(source), nbytes)
         zeros = self._zeros.pointer
         return tuple(zeros if k in places else p for k, p in enumerate(pointers))
 

@@ -7,7 +7,7 @@ import json
 import re
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.codegen.arguments import variables
@@ -158,7 +158,10 @@ class LLVMProgram:
 
 
 def compile_module(
-    module: Module, target: Target, artifacts: dict[str, bytes] | None = None
+    module: Module,
+    target: Target,
+    artifacts: dict[str, bytes] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> LLVMProgram:
     """Compile ``module``, or load what :meth:`LLVMProgram.artifacts` kept of it."""
     if artifacts is not None:
@@ -169,6 +172,7 @@ def compile_module(
         return LLVMProgram(module, target, code, artifacts["object.o"])
     from tilewright.codegen.llvm.module import generate
 
+    meanwhile()
     cpu = processor(target.arch)
     code = generate(module, target.threads, cpu.features, cpu.vector_bits)
     return LLVMProgram(module, target, code, compile_object(code, cpu))

@@ -327,7 +327,10 @@ def unusable(place: Device) -> str:
 
 
 def compile_module(
-    module: Module, target: Target, artifacts: dict[str, bytes] | None = None
+    module: Module,
+    target: Target,
+    artifacts: dict[str, bytes] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> OpenCLProgram:
     """Generate OpenCL C for ``module`` and compile it for the device that ``target`` names.
 
@@ -335,6 +338,7 @@ def compile_module(
     """
     if artifacts:
         return OpenCLProgram(module, target, artifacts)
+    meanwhile()
     place = device(target.arch)
     made = generate(module, place.half, target.limits.warp_size, aligned=not place.host)
     meta = {"symbols": [k.symbol for k in made.kernels], "written": list(outputs(module))}

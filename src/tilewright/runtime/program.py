@@ -2,12 +2,14 @@
 
 A backend is a module ``tilewright.runtime.<kind>`` with
 
-``compile_module(module, target, artifacts=None) -> Program``
+``compile_module(module, target, artifacts=None, meanwhile=...) -> Program``
     Generate and compile. ``artifacts``, where given, are what :meth:`Program.artifacts` returned
     for the same module on a machine with the same tag: use them instead of compiling. The bodies
     of ``module.funcs`` are then empty (``Seq(())``) while parameters, launch axes, workspaces and
     attributes are all there, so the artifacts hold the source too. A backend whose
-    ``artifacts()`` is empty gets the whole module every time.
+    ``artifacts()`` is empty gets the whole module every time. Where there are none, ``meanwhile``
+    is called before it returns: at first, or while a compiler is at work that holds no lock of
+    Python.
 ``cache_tag(target) -> str``
     Everything beside the program that compiled code depends on: versions of libraries, features
     of the processor, the architecture that ``target`` resolves to.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -187,9 +187,13 @@ def _elements(array: ArrayView, type: DType) -> np.ndarray[Any, Any]:
 
 
 def compile_module(
-    module: Module, target: Target, artifacts: dict[str, bytes] | None = None
+    module: Module,
+    target: Target,
+    artifacts: dict[str, bytes] | None = None,
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> SimProgram:
     """The backend of target "sim"; there are no artifacts to use."""
+    meanwhile()
     return SimProgram(module, target)
 
 

@@ -187,8 +187,8 @@ def added_bytes(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
 
 
 def computes_numbers(p: Problem) -> bool:
-    """Whether a block keeps numbers of channels that an epilogue reads, or computes."""
-    return not p.is_quantized and any(len(step.tensors) > 1 for step in p.epilogue)
+    """Whether an epilogue computes numbers of channels, of which others are read as they are."""
+    return any(len(step.tensors) > 2 for step in p.epilogue)
 
 
 def channels_of(problem: Problem, p: Convolution) -> list[int]:

@@ -58,6 +58,9 @@ _SINGLE = 4
 _NARROW = 4
 #: Channels that fill a sector of memory: rows that are shorter took three times as long.
 _SECTOR = 16
+#: Rows of a tile, beside half of those of an image, where these are more than a few: of fewer,
+#: small boxes lost what they left out.
+_ROWS, _LEAST_ROWS = (1, 2, 4, 8, 16), 8
 #: Channels of a tile of images of few.
 _MOST = 128
 #: How many times as long loads of pixels by words take, and by elements.
@@ -179,7 +182,9 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
     vector = math.gcd(problem.channels // problem.groups, 8) if not single else 1 / _SINGLE
     steps = widths(problem.dtype).step(deep)
     filters = of.taps * of.phases * channels * deep // steps * (steps + APART) * 2
-    for rows, columns, images in product((1, 2, 4, 8, 16), (8, 16), (1, 2, 4)):
+    half = -(-of.extents[1] // 2)
+    halves = {half} if _LEAST_ROWS < half < _ROWS[-1] else set[int]()
+    for rows, columns, images in product(sorted({*_ROWS, *halves}), (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
         least = zip(box, of.extents, (1, 1, 9), strict=True)
         if any(n >= 2 * max(e, few) for n, e, few in least):
@@ -197,7 +202,7 @@ def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
             pixels = math.prod(tile.of_groups)
             if channels % own or (slices > 1 and (own == 8 or of.made % own)) or tile.groups > 16:
                 continue
-            if math.prod(box) < 16 * parts or pixels % 16:
+            if math.prod(box) < 16 * parts or pixels % 16 or pixels * parts != math.prod(box):
                 continue
             if producer and (of.extents[-1] < _NARROW or own < min(channels, _SECTOR)):
                 continue

@@ -31,7 +31,9 @@ from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.gpu.produced_boxes import rows_brought, slower
 from tilewright.topi.nn.box_copies import ROW, is_in_halves, is_turned, sliced, widths
 from tilewright.topi.nn.box_factors import reach
+from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
+from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
 #: Boxes for which a block has memory; one where it computes no other.
@@ -39,9 +41,10 @@ _STAGES = (1, 2, 3)
 #: By how much times count of products, of stores of results, of the cache, of memory, and of a box
 #: by itself in microseconds; all of these overlap, the more the higher the power.
 _PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.28, 0.189, 0.942, 0.998, 0.514, 1.94
-#: Microseconds until a block has its first box; and bytes of boxes that an SM brings in one, which
-#: counts where nothing is multiplied meanwhile.
-_BEGIN, _BROUGHT = 1.05, 81_300
+#: Microseconds until a block has its first box; how often what memory takes to bring those of all
+#: blocks counts besides, but in 8 bits; and bytes of boxes that an SM brings in one, which counts
+#: where nothing is multiplied meanwhile.
+_BEGIN, _FIRST, _BROUGHT = 1.05, 0.6, 81_300
 #: The same of what is added to results and brought ahead, for each of the blocks of an SM and once
 #: more, as often as it counts beside a box where there are two; and of what threads read.
 ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
@@ -65,6 +68,9 @@ _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
 _BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.08, 0.8, 0.052, 0.137, 0.27, 0.0125), 0.3
 #: How much longer tiles take whose rows are no whole sectors of memory, of so many channels.
 _PARTIAL, _SECTOR = 0.05, 16
+#: How many taps of a filter are many, of fewer boxes of each tap are as fast; and by rows of taps
+#: for which a block has memory that brings them again for each box, how much a time counts.
+_MANY, _AGAIN = 9, {2: 0.98, 3: 0.75, 4: 0.75}
 #: Channels of a part of results, the most first.
 _PARTS = (128, 64, 32)
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
@@ -109,6 +115,9 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
     direct = direct_channels(problem, p, every, whole=True)
     numbered = "channel" in problem.epilogue_shapes and not problem.is_quantized
     by_parts = slices == 1 and stores_last(problem, p)
+    row = Convolved(p).kernel[-1]
+    many = of.taps > max(_MANY, row) and of.phases == 1
+    many = many and not (are_apart(problem) or problem.is_quantized)
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
         directly = channels in direct
@@ -133,10 +142,18 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                 continue  # where the next block would begin
             once = part * of.parts
             short = once / of.block if of.block else 0  # rows
-            for stages, own in product(_STAGES, (0, part_of) if part_of else (0,)):
+            streams = (0, *_AGAIN) if many and not added else (0,)
+            for stages, own, streamed in product(
+                _STAGES, (0, part_of) if part_of else (0,), streams
+            ):
                 if part % ALIGN and stages * of.parts > 1:  # where the next one would begin
                     continue
-                shared = stages * (once + added) + filters + (alone if own else staged) + BARRIERS
+                if streamed and (own or stages != 2):
+                    continue
+                if streamed and 2 * once + filters + staged + BARRIERS <= MACHINE.block_shared:
+                    continue  # it is kept
+                held = streamed * row * channels * of.depth or filters
+                shared = stages * (once + added) + held + (alone if own else staged) + BARRIERS
                 resident = resident_blocks(problem, rows, channels, shared)
                 if not resident:
                     continue
@@ -150,7 +167,8 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                 busy = min(resident, -(-blocks // MACHINE.sms))
                 numbers = numbered * rows * channels / (_NUMBERS * (2 if own else 1))
                 epilogue = arithmetic(problem, rows, channels, busy) + numbers
-                cache = (boxes * others * once + blocks * filters) / CACHE
+                again = boxes * others if streamed else blocks
+                cache = (boxes * others * once + again * filters) / CACHE
                 overlapping = (
                     _PRODUCTS * turns * busy * products,
                     turns * busy * (_STORES * stores + epilogue),
@@ -160,15 +178,19 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                     turns * busy * short / (SHORT_ROWS * MACHINE.clock),
                 )  # fmt: skip
                 cost = before + _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
-                if stages < 3:
+                if stages > 1 and not problem.is_quantized:
+                    cost += _FIRST * min(blocks, busy * MACHINE.sms) * once / MEMORY
+                if stages < 3 and not streamed:  # a filter's steps take longer than a box
                     late = once + added * (_ADDED_LATE if stages == 2 else 1)
                     cost += turns * busy * late / _BROUGHT
                 beside = _BESIDE + _LARGE * max(0, rows - 128) + VOLUMES * (len(of.extents) > 3)
                 beside += _BYTES * (problem.is_quantized + bool(of.block))
-                beside *= _PRODUCED if own else 1
+                beside *= _PRODUCED if own else _AGAIN.get(streamed, 1.0)
                 if problem.is_quantized:
                     beside *= partly * (1 - _TALL * (groups - 1))
-                tile = BoxProductTile.of(box, channels, stages, boxes=each, staged=own)
+                tile = BoxProductTile.of(
+                    box, channels, stages, boxes=each, staged=own, streamed=streamed
+                )
                 found[tile] = beside * cost
             shared, blocks = once + filters + added + staged + BARRIERS, boxes * others
             busy = -(-blocks // MACHINE.sms)

@@ -63,18 +63,11 @@ def by_channel(
     rectified: bool = False,
 ) -> tuple[Tensor, list[Tensor]]:  # fmt: skip
     """As :func:`apply_step`, and the stages that it reads what is the same for a channel from: of a
-    step with two such numbers, computed or read as they are; of others there are none."""
+    step that computes two such numbers, of others, which read what they need, there are none."""
     of = None if quantized else scale_and_shift(step, x.dtype, tensors)
-    if of is None:
+    if of is None or len(step.tensors) == 2:
         return apply_step(step, x, images, tensors, 1.0, quantized, rectified), []
     n, c, space = images.extents(x.shape)
-    if len(step.tensors) == 2:
-        read = {
-            name: te.compute((c,), lambda k, t=tensors[name]: t[k], name=name.title())
-            for name, _ in step.tensors
-        }
-        made = apply_step(step, x, images, read, 1.0, quantized, rectified)
-        return made, list(read.values())
     scale, shift = (
         te.compute((c,), lambda k, j=j: of(k)[j], name=name)
         for j, name in enumerate(("Scale", "Shift"))

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
+from tilewright.topi.broadcast import shape_of
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import terms_of
@@ -53,7 +54,10 @@ def boxes_together(d: BoxDeclaration) -> int:
     one."""
     *taps, c = d.sum.op.reduce_axis
     single = all(extent_of(tap) == 1 for tap in taps) and not (d.boxes.turned or d.boxes.blocks[0])
-    return 2 if single and d.space <= 2 and extent_of(c) % (2 * terms_of(d)) == 0 else 1
+    # What is summed is filled up with zeros: the channels that there are have pairs, too.
+    rows = (*(shape_of(read)[-1] for read in d.left.op.inputs), extent_of(c))
+    in_pairs = all(isinstance(n, int) and n % (2 * terms_of(d)) == 0 for n in rows)
+    return 2 if single and d.space <= 2 and in_pairs else 1
 
 
 def axes_of(axes: Sequence[IterVar], d: BoxDeclaration) -> tuple[list[IterVar], list[IterVar]]:

@@ -2,8 +2,9 @@
 
 Where the filter of a tile is small, a block keeps it in shared memory and computes one box of
 results after the other. TMA brings what all taps of a box see, once, while the one before is
-multiplied and stored; taps read parts of it. A block that computes a single box brings it, and the
-filter, in steps of channels, and multiplies those that are there.
+multiplied and stored; taps read parts of it. Of larger filters it brings a tap after another, again
+for each box. A block that computes a single box brings it, and the filter, in steps of channels,
+and multiplies those that are there.
 """
 
 from __future__ import annotations
@@ -69,36 +70,47 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     if part is None:
         *channels, at, k = steps_of_channels(sums, d) if in_steps else steps(sums, d)
         phase, result = axes_of(sums.op.axis, d)
-        sums.reorder(*phase, *channels, at, *result, k)
-        multiply(sums, d, tile, result, at, k)
-        if extent_of(at) <= _WRITTEN:
-            sums.unroll(at)
+        tap = at
+        if tile.streamed:  # by rows of taps, since others wait for each
+            *_, row, _ = sums.op.reduce_axis
+            at, tap = sums.split(at, factor=extent_of(row))
+        sums.reorder(*phase, *channels, *dict.fromkeys((at, tap)), *result, k)
+        multiply(sums, d, tile, result, tap, k)
+        if tap is not at or extent_of(at) <= _WRITTEN:
+            sums.unroll(tap)
         for c in channels:
             reader, at_box, at_filter = sums, c, c
     else:
-        add_steps(s, d.sum, part, d, tile)
+        at = add_steps(s, d.sum, part, d, tile)
     own: tuple[int, ...] = (*d.reach(tile.box), d.boxes.blocks[0] or d.boxes.slices * step)
     if in_steps and boxes_together(d) > 1:
         own = (boxes_together(d), *own)
-    load(s[boxes], reader, at_box, -len(own), own, tile.stages, False, producer=bool(tile.staged))
-    _load_filter(s[taps], d, tile, reader, at_filter, directly, tile.stages if in_steps else 1)
+    # Between steps of a filter, the box of the next results comes whenever it does.
+    late, produced = bool(tile.streamed and not tile.staged), bool(tile.staged)
+    load(s[boxes], reader, at_box, -len(own), own, tile.stages, False, producer=produced, late=late)
+    if tile.streamed:
+        _load_filter(s[taps], d, tile, sums, at, directly, tile.streamed, over=box)
+    else:
+        _load_filter(s[taps], d, tile, reader, at_filter, directly, tile.stages if in_steps else 1)
     return s
 
 
 def _load_filter(
     taps: Stage, d: BoxDeclaration, tile: BoxProductTile, reader: Stage, at: IterVar,
-    directly: bool, stages: int,
+    directly: bool, stages: int, over: IterVar | None = None,
 ) -> None:  # fmt: skip
-    """Bring the filter of a tile, or in several ``stages`` that of a step of channels."""
+    """Bring the filter of a tile; in several ``stages`` that of a step of channels, or a tap after
+    another ``over`` boxes of results."""
     step, second, first, apart = step_of(d), d.boxes.blocks[1], -2, True
     box: tuple[int, ...] = (tile.channels, second or step)
     if directly:
         first, box = -4, (*digits(d, tile), second or step)
     elif d.boxes.turned:
         box = (step, ROW)
-    elif stages > 1 and not second and 3 + d.space <= MOST_DIMENSIONS:
+    elif over is None and stages > 1 and not second and 3 + d.space <= MOST_DIMENSIONS:
         # All taps are one box. How many of them there are is known, of channels only up to a tile.
         seen = [extent_of(tap) for tap in d.sum.op.reduce_axis[:-1]]
         first, box, apart = first - len(seen) - 1, (*seen, boxes_together(d), *box), False
         taps.align_bounds(taps.op.axis[-2], tile.channels)
-    load(taps, reader, at, first, box, stages, apart, producer=stages > 1 and bool(tile.staged))
+    produced = stages > 1 and bool(tile.staged)
+    load(taps, reader, at, first, box, stages, apart, over, producer=produced)
