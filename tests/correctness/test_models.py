@@ -320,3 +320,16 @@ def test_a_deep_graph_is_no_deep_recursion():
     graph = tilewright.load(data).graph({"x": np.ones(4, "float32")})
     assert len(check(graph).nodes) == 3001
     assert str(graph).count("negative") == 3000
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+def test_outputs_may_lie_where_inputs_do(target):
+    model = tilewright.load(
+        onnx_model([node("Transpose", "x", perm=[1, 0])], {"x": [16, 16]}), target=target
+    )
+    x = np.random.default_rng(0).standard_normal((16, 16)).astype("float32")
+    wanted, whole = x.T.copy(), np.concatenate([x, np.zeros_like(x)])
+    assert (model.run({"x": x}, {"y": x})["y"] == wanted).all()
+    assert (x == wanted).all()
+    places = whole[8:24]  # a part of it
+    assert (model.run({"x": whole[:16]}, {"y": places})["y"] == wanted).all()

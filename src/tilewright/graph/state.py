@@ -76,7 +76,7 @@ class State:
                 continue
             if isinstance(into, ArrayView):
                 found = into
-            elif into is not None and self.executor.device == "cpu":
+            elif into is not None and self.executor.device == "cpu" and not self._reads(into):
                 found = into.reshape(memory.shape)
             else:
                 found = self.storage(memory)
@@ -88,6 +88,12 @@ class State:
             else given_back(_numpy(made.get(name, value)), value, into)
             for name, value in self.graph.outputs.items()
         }
+
+    def _reads(self, array: np.ndarray[Any, Any]) -> bool:
+        """Whether an input lies where an array does: kernels may read it when they have begun to
+        write."""
+        given = (self.buffers[self.executor.index[x]] for x in self.graph.inputs)
+        return any(isinstance(x, np.ndarray) and np.may_share_memory(x, array) for x in given)
 
     def brought(self, value: Value, given: np.ndarray[Any, Any]) -> Array:
         """An input of the host's, where kernels are."""
