@@ -42,7 +42,8 @@ def one_node(kind, operands, shapes, attributes):
     constants = {
         "a_scale": np.float32(0.02), "a_zero": np.uint8(120), "b_scale": np.float32(0.03),
         "b_zero": np.uint8(130), "r_scale": np.float32(0.04), "r_zero": np.uint8(128),
-        "w": rng.integers(-127, 128, (5, 6)).astype("int8"), "w_zero": np.zeros(5, "int8"),
+        # Where a CPU lacks VNNI, ONNX Runtime adds two products in 16 bits.
+        "w": rng.integers(-63, 64, (5, 6)).astype("int8"), "w_zero": np.zeros(5, "int8"),
         "w_scale": rng.uniform(0.01, 0.03, 5).astype("float32"),
         "bias": rng.integers(-9999, 9999, 5).astype("int32"),
     }  # fmt: skip

@@ -10,6 +10,8 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.passes.join_products import apart_takes, bytes_of, predicted
 from tilewright.graph.value import Constant, Node, Value
 from tilewright.target import Target
+from tilewright.topi.batch import expected_of
+from tilewright.topi.operators.conv import Conv
 
 #: The order of the dimensions of images with channels last, among those of images that have them
 #: first, and of such filters.
@@ -59,5 +61,10 @@ def _turned(node: Node, target: Target) -> Node | None:
         made = Node("conv2d", (*image.inputs, weights, *rest), given, node.name)
     except ModelError:  # of more channels, or types that have it not
         return None
-    apart = predicted(node.problem, target) + apart_takes(2 * bytes_of(image))
-    return made if predicted(made.problem, target) < apart else None
+    # Batches that have tiles in common have the same graph, whose kernels they share.
+    apart, alone = node.problem, made.problem
+    assert isinstance(apart, Conv)
+    images = expected_of(apart.batch)
+    moved = 2 * bytes_of(image) * images // apart.batch
+    takes = predicted(apart.replace(batch=images), target) + apart_takes(moved)
+    return made if predicted(alone.replace(batch=images), target) < takes else None
