@@ -133,10 +133,10 @@ def put_in_place(monkeypatch: Any, refuses: str = "") -> HostDriver:
             if name in vars(module):
                 monkeypatch.setattr(module, name, value)
 
-    def build_all(works: Any, target: Target, progress: Any = None) -> Any:
+    def build_all(works: Any, target: Target, progress: Any = None, *saved: Any) -> Any:
         if target.kind != "cuda":
-            return kernels.build_all(works, target, progress)
-        found = kernels.build_all(works, Target.parse("llvm"), progress)
+            return kernels.build_all(works, target, progress, *saved)
+        found = kernels.build_all(works, Target.parse("llvm"), progress, *saved)
         return {
             key: built._replace(kernel=_Kernel(driver, built.kernel))  # type: ignore[arg-type]
             for key, built in found.items()

@@ -109,7 +109,7 @@ def gradient_boxes(p: Conv, *values: Array) -> Staged:
     return Staged(
         threads=threads, x=lanes, blocks=chunks * groups,
         results=rows * columns * vector * turns, turns=turns, held=sums + kept * vector,
-        shared=stages * copied + threads * kw * vector * 4 + _OWN,
+        shared=np.minimum(stages, turns) * copied + threads * kw * vector * 4 + _OWN,
         loads=(over + back) * each, load_bytes=np.minimum(width, WIDEST),
         ahead=np.maximum(1, stages - 1) * copied / threads / np.minimum(width, WIDEST),
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns) + chunks / 64,
@@ -159,7 +159,7 @@ def plane_boxes(p: Conv, *values: Array) -> Staged:
     inside = np.minimum(high, read[0]) * np.minimum(sees, read[1])
     return Staged(
         threads=threads, x=x, blocks=blocks, results=results * turns, turns=turns,
-        shared=stages * copied + _OWN,
+        shared=np.minimum(stages, turns) * copied + _OWN,
         held=((kh - 1) * dh + 1) * across + taps + columns,
         loads=loads, load_bytes=width, ahead=copied / threads / width,
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),
