@@ -62,10 +62,10 @@ _TALL = 0.04
 _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
 #: The most blocks of an SM that have a single box each, which is brought in steps of channels, and
 #: microseconds of a single box that is brought in steps of channels: of a launch, of the blocks
-#: of an SM, of 100,000 bytes of a block, of its products, of few channels, of further warpgroups,
-#: of stores, and of a step; and of 100,000 bytes that are awaited as a whole. Fitted to 90 tiles of
+#: of an SM, of a byte of a block, of its products, of few channels, of further warpgroups,
+#: of stores, and of a step; and of a byte that is awaited as a whole. Fitted to 90 tiles of
 #: ResNet-50's layers at batch 1, to 10 %, on an H200.
-_BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.08, 0.8, 0.052, 0.137, 0.27, 0.0125), 0.3
+_BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.8e-6, 0.8, 0.052, 0.137, 0.27, 0.0125), 3e-6
 #: By what part tiles take longer whose rows are no whole sectors of memory, and channels of one.
 _PARTIAL, _SECTOR = 0.05, 16
 #: How many taps of a filter are many, of fewer boxes of each tap are as fast; and by rows of taps
@@ -213,7 +213,7 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                 stages = of.parts // together + 1
                 found[BoxProductTile.of(box, channels, stages, staged=channels)] = single
             if (whole := BoxProductTile.of(box, channels, 1)) in found:
-                single += _AT_ONCE * (once + filters) / 1e5
+                single += _AT_ONCE * (once + filters)
                 found[whole] = max(found[whole], single)
     return found
 
@@ -225,7 +225,7 @@ def _of_one_box(
     """Microseconds of tiles of a single box each that steps of channels bring, for each SM some
     ``blocks``, ``brought`` bytes each, and ``products`` in microseconds, of ``steps``."""
     begin, block, byte, product, narrow, tall, store, step = _SINGLE
-    found = begin + block * blocks + byte * brought / 1e5 + product * products + step * steps
+    found = begin + block * blocks + byte * brought + product * products + step * steps
     found += narrow * ROWS / channels + tall * (groups - 1) + store * stored / _STORED
     return found * (1 + _PARTIAL * (channels % _SECTOR > 0))
 
