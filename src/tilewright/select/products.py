@@ -286,7 +286,8 @@ def _plane_gradient(p: Conv, tile: Any) -> Products:
     return Products(
         rate="mma", multiplies=pairs * _PAIR * tile.channels, threads=WARP * tile.channels,
         blocks=blocks, held=4 * (cut.blocks + cut.pairs) + 2 * cut.result[0] + _OTHERS,
-        shared=tile.stages * staged + 4 * tile.channels * p.kernel_h * ROW_FLOATS, built=0,
+        shared=min(tile.stages, many) * staged + 4 * tile.channels * p.kernel_h * ROW_FLOATS,
+        built=0,
         loaded=blocks * many * staged, rows=many * tile.images * cut.pairs, rounds=many,
         ahead=max(1, tile.stages - 1) * staged, width=cut.result[0] * PLACES,
         depth=_WARP_ROWS, chunks=1,
