@@ -332,8 +332,12 @@ def _by_onnxruntime(path: str, model: Model, inputs: dict[str, Any]) -> dict[str
         import onnxruntime
     except ImportError:
         raise TargetError("--reference onnxruntime: pip install onnxruntime") from None
-    saved = not path.lower().endswith(".onnx")
-    given = model.source.to_bytes() if saved else path  # type: ignore[attr-defined]
+    from tilewright.graph.onnx.read import OnnxModel
+
+    source = model.source
+    given: str | bytes = path
+    if isinstance(source, OnnxModel) and not path.lower().endswith(".onnx"):  # a saved model
+        given = source.to_bytes()
     session = onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
     outputs = list(model.outputs)
     return dict(zip(outputs, session.run(outputs, inputs), strict=True))
