@@ -123,7 +123,7 @@ def test_channels_may_be_short_of_the_rows_that_bring_them(
     filters, channels = (24, 40) if not values else (144, 24)
     p = Conv.parse((2, channels, 7, 7), (filters, channels, 3, 3), 1, **SMALL | values)
     for name in ("gpu.box_products", "gpu.window_products"):
-        tile = TEMPLATES[name].tiles(p, Target.parse(target))[0]
+        tile = TEMPLATES[name].candidates(p, Target.parse(target))[0]
         check_tile(name, p, tile, target)
 
 
@@ -131,7 +131,7 @@ def test_channels_may_be_short_of_the_rows_that_bring_them(
 def test_one_box_a_block_may_be_of_any_size(target: str) -> None:
     """Boxes of a stem of one image end within 128 bytes, where no other would begin."""
     p = Conv.parse((1, 3, 40, 37), (16, 3, 7, 7), 1, **SMALL | {"stride": 2, "padding": 3})
-    found = TEMPLATES["gpu.whole_boxes"].tiles(p, Target.parse(target))
+    found = TEMPLATES["gpu.whole_boxes"].candidates(p, Target.parse(target))
     tile = next(t for t in found if t.images == 1)
     assert tile.stages == tile.boxes == 1
     check_tile("gpu.whole_boxes", p, tile, target)

@@ -16,7 +16,6 @@ from tests.support.tiles import HOPPER, TARGETS, check_tile, module_of
 
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
-from tilewright.topi.gpu.box_products import suits, suits_splits
 from tilewright.topi.gpu.box_sizes import Sizes, suited
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.templates import TEMPLATES, templates
@@ -30,7 +29,7 @@ BY_PASS = {"forward": "gpu.box_products", "dgrad": "gpu.box_products", "wgrad": 
 @settings(max_examples=6)
 @given(data=st.data())
 def test_they_are_right_with_any_tile(pass_: str, target: str, data: Any) -> None:
-    p = data.draw(drawn(pass_).filter(suits))  # windows may see nothing but padding
+    p = data.draw(drawn(pass_).filter(suited))  # windows may see nothing but padding
     tile = data.draw(st.sampled_from(TEMPLATES[BY_PASS[pass_]].candidates(p, Target.parse(target))))
     if isinstance(tile, BoxProductTile):  # the last block may have fewer boxes
         made = suited(p)
@@ -47,7 +46,7 @@ def test_they_are_right_with_any_tile(pass_: str, target: str, data: Any) -> Non
 def test_whole_boxes_are_right_one_after_the_other(pass_: str, target: str, data: Any) -> None:
     """The last block may have fewer of them."""
     template, machine = TEMPLATES["gpu.whole_boxes"], Target.parse(target)
-    p = data.draw(drawn(pass_).filter(lambda p: suits(p) and template.candidates(p, machine)))
+    p = data.draw(drawn(pass_).filter(lambda p: suited(p) and template.candidates(p, machine)))
     tile = data.draw(st.sampled_from(template.candidates(p, machine)))
     if tile.boxes > 1:  # memory for more than one
         staged = 0 if tile.streamed else data.draw(st.sampled_from((0, tile.channels)))
@@ -180,7 +179,7 @@ _PARTS = (
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("p", _PARTS, ids=str)
 def test_few_results_are_summed_in_parts(p: Conv | Gemm, target: str) -> None:
-    for tile in TEMPLATES["gpu.box_splits"].tiles(p, Target.parse(target))[:2]:
+    for tile in TEMPLATES["gpu.box_splits"].candidates(p, Target.parse(target))[:2]:
         assert tile.splits > 1
         check_tile("gpu.box_splits", p, tile, target)
 
@@ -198,17 +197,18 @@ def test_what_is_predicted_to_be_fastest_comes_first(
         **SMALL | {"padding": taps // 2},
     )  # fmt: skip
     machine = Target.parse(HOPPER)
-    found = [t for t in templates(p, machine) if t.price is not None]
-    prices = [t.price(p, t.candidates(p, machine)[0], machine) for t in found if t.price]
+    found = [t for t in templates(p, machine) if t.priced]
+    prices = [t.price(p, machine) for t in found]
     assert prices == sorted(prices)
     assert found[0].name == name
 
 
 def test_problems_with_results_for_every_processor_are_not_split() -> None:
     few = Conv.parse((1, 512, 7, 7), (512, 512, 3, 3), 1, **SMALL)
-    assert suits_splits(few)
-    assert not suits_splits(few.replace(batch=512))
-    assert not suits_splits(few.replace(batch=64, pass_="wgrad"))
+    splits, machine = TEMPLATES["gpu.box_splits"], Target.parse(HOPPER)
+    assert splits.fits(few, machine)
+    assert not splits.fits(few.replace(batch=512), machine)
+    assert not splits.fits(few.replace(batch=64, pass_="wgrad"), machine)
 
 
 @pytest.mark.parametrize("change", [
@@ -217,8 +217,8 @@ def test_problems_with_results_for_every_processor_are_not_split() -> None:
 ], ids=str)  # fmt: skip
 def test_what_tma_cannot_bring_is_left_to_others(change: dict[str, Any]) -> None:
     p = Conv.parse((2, 16, 20, 20), (16, 16, 3, 3), 1, **SMALL)
-    assert suits(p)
-    assert not suits(p.replace(**change))
+    assert suited(p)
+    assert not suited(p.replace(**change))
 
 
 @pytest.mark.parametrize("pass_", ["forward", "dgrad"])

@@ -10,7 +10,7 @@ from tests.support.tiles import HOPPER, TARGETS, check_tile
 
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.merged_phase_tiles import suits_merged
+from tilewright.topi.gpu.merged_phase_tiles import merged_times
 from tilewright.topi.templates import TEMPLATES, candidates
 
 _NAME = "gpu.merged_phases"
@@ -47,8 +47,8 @@ def test_a_stem_has_them_merged() -> None:
 def test_others_have_each_phase_by_itself() -> None:
     """Of more channels than are few, one for each group, with an epilogue, or of float16."""
     p = _PROBLEMS[0]
-    assert suits_merged(p)
+    assert merged_times(p)
     wide = _conv((2, 3, 16, 16), (32, 3, 4, 4), stride=4)
     alone = _conv((1, 1, 16, 13), (16, 1, 4, 5), stride=2)
     half = p.replace(dtype="float16", precision="exact")
-    assert not any(suits_merged(q) for q in (wide, alone, half, p.replace(epilogue="relu")))
+    assert not any(merged_times(q) for q in (wide, alone, half, p.replace(epilogue="relu")))

@@ -70,7 +70,7 @@ def test_rows_of_any_even_width_are_copied_in_chunks(width, k):
     p = problem((3, 4, 9, width), (4, 1, k, k), padding=k // 2)
     tile = PlaneBandTile(3, 4, 2, 1, -(-width // 16), 2, 2, 2, boxed=0)
     assert run(p, build(p, tile)) < TOLERANCE["float16"]
-    assert not any(t.boxed for t in TEMPLATE.tiles(p, SM_90A))
+    assert not any(t.boxed for t in TEMPLATE.candidates(p, SM_90A))
 
 
 def test_an_epilogue_is_fused():
@@ -142,7 +142,7 @@ def test_rows_of_a_tile_are_as_long_as_meets_no_bank_twice():
 
 def test_tiles_of_the_library_are_right():
     p = problem((3, 6, 15, 16), (6, 1, 5, 5), padding=2)
-    for tile in TEMPLATE.tiles(p, SM_90A)[::25]:
+    for tile in TEMPLATE.candidates(p, SM_90A)[::25]:
         assert run(p, build(p, tile)) < TOLERANCE["float16"], tile
 
 

@@ -122,5 +122,5 @@ def test_rows_are_whole_chunks_of_16_bytes(size, more, wanted):
 @pytest.mark.parametrize("size", [8, 16, 56, 112])
 def test_tiles_fit_and_each_is_named_once(k, size):
     p = problem((64, 96, size, size), (96, 1, k, k), padding=k // 2)
-    tiles = TEMPLATE.tiles(p, SM_90A)
+    tiles = TEMPLATE.candidates(p, SM_90A)
     assert len(tiles) == len(set(tiles)) > 0

@@ -17,8 +17,8 @@ import tilewright
 from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.tap_gradient_tiles import shared_taps
-from tilewright.topi.gpu.warp_box_tiles import suits_narrow
+from tilewright.topi.gpu.tap_gradient_tiles import tap_times
+from tilewright.topi.gpu.warp_box_tiles import warp_times
 from tilewright.topi.nn.tap_gradients import is_flat
 from tilewright.topi.nn.thin_boxes import is_thin_forward
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
@@ -48,8 +48,8 @@ def gradients(draw: st.DrawFn, kind: tuple[str, str]) -> Conv:
 @settings(max_examples=6, phases=[Phase.generate])
 @given(data=st.data())
 def test_gradients_are_right_with_any_tile(kind: tuple[str, str], target: str, data: Any) -> None:
-    p = data.draw(gradients(kind).filter(lambda p: bool(shared_taps(p))))
-    tile = data.draw(st.sampled_from(sorted(shared_taps(p), key=str)))
+    p = data.draw(gradients(kind).filter(lambda p: bool(tap_times(p))))
+    tile = data.draw(st.sampled_from(sorted(tap_times(p), key=str)))
     tile = replace(tile, producer=data.draw(st.integers(0, 1)))
     check_tile("gpu.tap_gradient", p, tile, target)
 
@@ -85,7 +85,7 @@ def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str
         (3, 128, 13, 10), (128, own, 3, 3), 128 // own, layout="NHWC",
         **{"dtype": "float16"} | values,
     )  # fmt: skip
-    assert suits_narrow(p)
+    assert warp_times(p)
     found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
     assert len(found) > 4
     for k, tile in enumerate(found[:: len(found) // 2]):
@@ -152,7 +152,7 @@ def thin(draw: st.DrawFn) -> Conv:
 @settings(max_examples=20, phases=[Phase.generate])
 @given(data=st.data())
 def test_images_of_few_channels_are_right_by_warps(target: str, data: Any) -> None:
-    p = data.draw(thin().filter(lambda p: is_thin_forward(p) and suits_narrow(p)))
+    p = data.draw(thin().filter(lambda p: is_thin_forward(p) and warp_times(p)))
     found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
     tile = replace(data.draw(st.sampled_from(found)), boxes=data.draw(st.integers(1, 3)))
     if p.out_image[-1] >= 4:
@@ -222,14 +222,14 @@ def test_they_are_chosen_and_multiply_without_spills(p: Conv) -> None:
 
 def test_others_are_left_to_other_schedules() -> None:
     p = Conv.parse((2, 64, 9, 9), (64, 64, 3, 3), 1, padding=1, pass_="wgrad", layout="NHWC")
-    assert not shared_taps(p)  # of float32, exact
-    assert not shared_taps(p.replace(dtype="float16", layout="NCHW"))
-    assert not shared_taps(p.replace(dtype="float16", pass_="forward"))
-    assert not suits_narrow(p.replace(dtype="float16", pass_="forward"))  # of many channels
+    assert not tap_times(p)  # of float32, exact
+    assert not tap_times(p.replace(dtype="float16", layout="NCHW"))
+    assert not tap_times(p.replace(dtype="float16", pass_="forward"))
+    assert not warp_times(p.replace(dtype="float16", pass_="forward"))  # of many channels
     few = Conv.parse((2, 3, 9, 9), (64, 3, 3, 3), 1, padding=1, dtype="float16", layout="NHWC")
-    assert suits_narrow(few)
+    assert warp_times(few)
     for other in ({"layout": "NCHW"}, {"dilation": 2}, {"dtype": "float32"}, {"channels": 9}):
-        assert not suits_narrow(few.replace(**other))
+        assert not warp_times(few.replace(**other))
 
 
 @pytest.mark.parametrize("groups", [1, 4])
@@ -241,6 +241,6 @@ def test_taps_that_no_copy_reaches_are_left_to_other_schedules(
         (1, 16 * groups, 270, 270), (16 * groups, 16, kernel, kernel), groups, dilation=dilation,
         layout="NHWC", dtype="float16", pass_="wgrad",
     )  # fmt: skip
-    assert not shared_taps(p)
+    assert not tap_times(p)
     assert candidates(p, Target.parse(HOPPER))
-    assert shared_taps(p.replace(dilation=2))
+    assert tap_times(p.replace(dilation=2))

@@ -10,7 +10,7 @@ from tests.support.tiles import HOPPER, TARGETS, check_tile, module_of
 from tilewright.ir.errors import ScheduleError
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.gpu.turned_gradient_tiles import suits_turned_gradient
+from tilewright.topi.gpu.turned_gradient_tiles import turned_gradient_times
 from tilewright.topi.nn.turned_gradients import as_forward
 from tilewright.topi.pieces.box_tiles import BoxProductTile
 from tilewright.topi.templates import TEMPLATES, candidates
@@ -73,5 +73,5 @@ def test_the_batch_is_known() -> None:
 
 
 def test_a_channel_alone_is_depthwise() -> None:
-    assert suits_turned_gradient(_PROBLEMS[0])
-    assert not suits_turned_gradient(_conv((8, 1, 9, 8), (50, 1, 3, 3), padding=1))
+    assert turned_gradient_times(_PROBLEMS[0])
+    assert not turned_gradient_times(_conv((8, 1, 9, 8), (50, 1, 3, 3), padding=1))

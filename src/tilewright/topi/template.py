@@ -51,10 +51,12 @@ class Template:
     operators : what operators it is for, by name; empty for any that it is ``where``.
     types : the types of sums that it is for, by how their names begin.
     counts : what it does with given parameters, in closed form.
-    price : the time that it takes with given parameters, in a unit that all templates with a price
-        for a kind of target share: of several, the cheapest is preferred.
-    tiles : the parameters worth trying for a problem and a target, the best guess first; there is
-        at least one, and each is correct for every problem that the template is for.
+    tiles : the parameters worth trying for a problem and a target, the best guess first, or by
+        each how long it is predicted to take; there is at least one, and each is correct for every
+        problem that the template is for.
+    priced : whether these times are in a unit that all templates with prices for a kind of target
+        share: of several, the one whose best is the cheapest is preferred.
+    most : how many of the best are worth trying, where times are predicted; None for all.
     """
 
     name: str
@@ -63,7 +65,7 @@ class Template:
     passes: tuple[str, ...]
     channels_last: bool | None
     gpu: bool
-    tiles: Callable[[Any, Target], Sequence[Any]]
+    tiles: Callable[[Any, Target], Sequence[Any] | Mapping[Any, float]]
     kinds: tuple[str, ...] = ()
     shared: bool = False
     where: Callable[[Any], bool] | None = None
@@ -76,7 +78,8 @@ class Template:
     operators: tuple[str, ...] = DEPTHWISE
     types: tuple[str, ...] = ("float", "bfloat")
     counts: Callable[[Any, Any], Counts] | None = None
-    price: Callable[[Any, Any, Target], float] | None = None
+    priced: bool = False
+    most: int | None = None
 
     def declare(self, p: Problem, config: Any, batch: Any = None) -> Declared:
         """What :attr:`schedule` takes: the program of a problem. Raises :class:`ScheduleError` for
@@ -130,7 +133,15 @@ class Template:
     def candidates(self, p: Problem, target: Target) -> Sequence[Any]:
         """The parameters worth trying, the best guess first, each once."""
         found = self.tiles(p, target)
+        if isinstance(found, Mapping):
+            return sorted(found, key=found.__getitem__)[: self.most]
         return found if isinstance(found, Tiles) else list(dict.fromkeys(found))
+
+    def price(self, p: Problem, target: Target) -> float:
+        """What the best of them are predicted to take, of a template that is ``priced``."""
+        found = self.tiles(p, target)
+        assert isinstance(found, Mapping), self.name
+        return min(found.values())
 
     def parse(self, values: Mapping[str, Any]) -> Any:
         """Parameters as records have them; one that came later may be left out, for its default.

@@ -29,16 +29,10 @@ def templates(p: Problem, target: str | Target) -> list[Template]:
 def cheapest_first(found: Sequence[Template], p: Problem, target: Target) -> list[Template]:
     """Templates for a problem, of which those with a price change places, so that the one that is
     cheapest by its best guess comes first."""
-    places = [k for k, t in enumerate(found) if t.price is not None]
+    places = [k for k, t in enumerate(found) if t.priced]
     if len(places) < 2:
         return list(found)
-
-    def price(k: int) -> float:
-        t = found[k]
-        assert t.price is not None
-        return t.price(p, t.candidates(p, target)[0], target)
-
-    taken = dict(zip(places, sorted(places, key=price), strict=True))
+    taken = dict(zip(places, sorted(places, key=lambda k: found[k].price(p, target)), strict=True))
     return [found[taken.get(k, k)] for k in range(len(found))]
 
 

@@ -18,7 +18,7 @@ from torch.utils.flop_counter import register_flop_formula
 from tilewright.ir.errors import ProblemError
 from tilewright.runtime.torch_memory import allocator
 from tilewright.topi.epilogue import Step
-from tilewright.topi.gpu.box_products import suits
+from tilewright.topi.gpu.box_sizes import suited
 from tilewright.topi.operators.conv import Conv
 from tilewright.torch import aten_fallback, calls, flops, kernels
 from tilewright.torch.autocast import register_autocast
@@ -105,7 +105,7 @@ def _found(
     allowed = plain.replace(precision=precision)
     plain = allowed if allowed.is_winograd else plain
     problem = plain.replace(epilogue=(*plain.epilogue, *steps))
-    if x.is_cuda and not depthwise and (strides_ is not None or not suits(problem)):
+    if x.is_cuda and not depthwise and (strides_ is not None or suited(problem) is None):
         return None  # PyTorch is faster
     launch = _launch(problem, x.device, strides_)
     if launch is None:

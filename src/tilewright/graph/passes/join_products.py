@@ -131,11 +131,8 @@ def predicted(p: Problem, target: Target) -> float:
         from tilewright.runtime.cuda import resolve_arch
 
         target = target.with_arch(resolve_arch(target))
-    found = [t for t in templates(p, target) if t.price is not None]
-    return min(
-        (t.price(p, t.candidates(p, target)[0], target) for t in found if t.price is not None),
-        default=math.inf,
-    )
+    found = [t for t in templates(p, target) if t.priced]
+    return min((t.price(p, target) for t in found), default=math.inf)
 
 
 def apart_takes(moved: int) -> float:

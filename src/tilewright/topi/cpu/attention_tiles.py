@@ -20,14 +20,14 @@ def suits(p: Problem) -> bool:
     return isinstance(p, Attention)
 
 
-def attention_tiles(p: Attention, target: Target) -> list[AttentionTile]:
+def attention_tiles(p: Attention, target: Target) -> dict[AttentionTile, float]:
     """The tiles worth trying: of as many sums as registers hold, in blocks of rows whose scores
     stay in the first-level cache, or the second; tasks enough for all threads."""
     from tilewright.runtime.llvm_host import thread_count
 
     wide = lanes(p, target)
     keys, width = -(-p.keys // wide), -(-p.width // wide)
-    found = []
+    found = dict[AttentionTile, float]()
     for rows, vectors in SHAPES:
         if rows * vectors <= registers(target, wide) and (rows <= p.rows or rows == 1):
             vectors, across = min(vectors, keys), min(vectors, width)
@@ -39,6 +39,6 @@ def attention_tiles(p: Attention, target: Target) -> list[AttentionTile]:
             parts = 1 if tasks >= wanted else max(1, min(-(-wanted // tasks), blocks // times))
             waste = blocks * rows / p.rows * -(-keys // vectors) * vectors / keys
             waste *= -(-width // across) * across / width
-            cost = waste * (1 / rows + 1 / vectors + 1)
-            found.append((cost, AttentionTile(rows, vectors, across, wide, rows * times, parts)))
-    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
+            tile = AttentionTile(rows, vectors, across, wide, rows * times, parts)
+            found.setdefault(tile, waste * (1 / rows + 1 / vectors + 1))
+    return found

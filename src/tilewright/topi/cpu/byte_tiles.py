@@ -24,8 +24,6 @@ _TURN, _TILE, _RESULT = 2.0, 30.0, 10.0
 _STORED, _PACKED, _FAR = 0.05, 0.08, 0.03
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
-#: How many tiles are worth trying.
-_MOST = 60
 
 
 def suits(p: Problem) -> bool:
@@ -43,8 +41,8 @@ def suits(p: Problem) -> bool:
     )
 
 
-def byte_tiles(p: Convolution | Gemm, target: Target) -> list[ByteTile]:
-    """For :func:`~tilewright.topi.sketches.byte_dots.schedule_bytes`, the best guess first."""
+def byte_tiles(p: Convolution | Gemm, target: Target) -> dict[ByteTile, float]:
+    """For :func:`~tilewright.topi.sketches.byte_dots.schedule_bytes`, with what each takes."""
     from tilewright.runtime.llvm_host import thread_count
 
     work, threads, found = _Work(p), thread_count(target), {}
@@ -57,7 +55,7 @@ def byte_tiles(p: Convolution | Gemm, target: Target) -> list[ByteTile]:
             if work.blocks // vectors % parts == 0 and (parts == 1 or parts <= 2 * threads):
                 tile = ByteTile(rows, vectors, band, parts)
                 found[tile] = work.cycles(tile, lines, threads)
-    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+    return found
 
 
 class _Work:

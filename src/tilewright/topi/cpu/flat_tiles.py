@@ -69,8 +69,8 @@ def suits(p: Problem) -> bool:
     return p.pass_ == "forward"
 
 
-def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
-    """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, the best guess first."""
+def flat_tiles(p: Convolution, target: Target) -> dict[FlatTile, float]:
+    """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, with what each takes."""
     from tilewright.runtime.llvm_host import thread_count
 
     either = [FlatWindows.of(p, across) for across in (False, True)]
@@ -105,18 +105,12 @@ def flat_tiles(p: Convolution, target: Target) -> list[FlatTile]:
             enough = pixels >= (rows if across else vectors * wide)
             if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
                 found[tile] = _price(windows, tile, threads)
-    return sorted(found, key=lambda tile: found[tile])
-
-
-def flat_price(p: Convolution, tile: FlatTile, target: Target) -> float:
-    """The time of a tile in that of a vector of products, with what reading the filter takes, to be
-    compared with other schedules."""
-    from tilewright.runtime.llvm_host import thread_count
-
-    return _price(FlatWindows.of(p, bool(tile.across)), tile, thread_count(target))
+    return found
 
 
 def _price(w: FlatWindows, tile: FlatTile, threads: int) -> float:
+    """The time of a tile in that of a vector of products, with what reading the filter takes, to be
+    compared with other schedules."""
     p, bands = w.problem, -(-w.result[0] // tile.band)
     tasks = -(-p.batch * bands * p.groups * tile.parts // threads)
     # A thread goes through the parts of a band before the next one.

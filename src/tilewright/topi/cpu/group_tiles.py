@@ -49,8 +49,8 @@ def suits_words(p: Problem) -> bool:
     return rest == 0 and p.channels % LANES == 0 and not few
 
 
-def group_tiles(p: Convolution, target: Target) -> list[GroupTile]:
-    """For :func:`~tilewright.topi.sketches.group_windows.schedule_groups`, the best guess first."""
+def group_tiles(p: Convolution, target: Target) -> dict[GroupTile, float]:
+    """For :func:`~tilewright.topi.sketches.group_windows.schedule_groups`, with what each takes."""
     wide, found = min(lanes(p, target), LANES), {}
     first, *_, width = p.out_extents if p.rank > 1 else (1, *p.out_extents)
     shares = p.rank == 2 and p.dims[0].stride == 1 and wide == LANES
@@ -62,7 +62,7 @@ def group_tiles(p: Convolution, target: Target) -> list[GroupTile]:
         if some <= -(-p.channels // LANES):
             tile = GroupTile(rows, columns, wide, min(band, -(-first // rows) or 1), some)
             found[tile] = group_price(p, tile, target)
-    return sorted(found, key=lambda tile: found[tile])
+    return found
 
 
 def group_price(p: Convolution, t: GroupTile, target: Target) -> float:

@@ -41,8 +41,6 @@ _BESIDE, _BEGIN = 10.0, 30.0
 _FIRST, _SECOND, _TASK = 2**15, 2**20, 150.0
 #: Vectors of products that take a cycle, the unit of prices.
 _A_CYCLE = 2.0
-#: How many tiles are worth trying.
-_MOST = 24
 
 
 def suits(p: Problem) -> bool:
@@ -57,9 +55,9 @@ def suits(p: Problem) -> bool:
     return p.groups == 1 or min(p.multiplier, p.channels // p.groups) >= SIDE
 
 
-def band_tiles(p: Convolution | Gemm, target: Target) -> list[BandTile]:
-    """For :func:`~tilewright.topi.sketches.matrix_tiles.schedule_matrix_tiles`, the best guess
-    first."""
+def band_tiles(p: Convolution | Gemm, target: Target) -> dict[BandTile, float]:
+    """For :func:`~tilewright.topi.sketches.matrix_tiles.schedule_matrix_tiles`, with what each
+    takes."""
     cut, found = TileCut(p), {}
     most = -(-cut.groups[1] // SIDE)
     for (down, across), parts in product(_SHAPES, (1, 2, 4, 8)):
@@ -68,7 +66,7 @@ def band_tiles(p: Convolution | Gemm, target: Target) -> list[BandTile]:
         for band in _bands(cut, down):
             tile = BandTile(down, across, band, parts)
             found[tile] = band_price(p, tile, target)
-    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+    return found
 
 
 def _bands(cut: TileCut, down: int) -> list[int]:

@@ -39,8 +39,8 @@ def suits(p: Problem) -> bool:
     return isinstance(p, Conv) and p.is_winograd
 
 
-def winograd_tiles(p: Conv, target: Target) -> list[WinogradTile]:
-    """For :func:`~tilewright.topi.sketches.winograd.schedule_winograd`, the best guess first."""
+def winograd_tiles(p: Conv, target: Target) -> dict[WinogradTile, float]:
+    """For :func:`~tilewright.topi.sketches.winograd.schedule_winograd`, with what each takes."""
     most = lanes(p, target)
     wide, limit, found = min(most, power(p.out_channels)), registers(target, most), {}
     for results, (rows, vectors) in product(POINTS, _SHAPES):
@@ -54,7 +54,7 @@ def winograd_tiles(p: Conv, target: Target) -> list[WinogradTile]:
             if (times == 1 or rows * times < count + rows) and -(-p.out_channels // step) >= parts:
                 tile = WinogradTile(results, rows, vectors, wide, rows * times, parts)
                 found[tile] = winograd_price(p, tile, target)
-    return sorted(found, key=lambda tile: found[tile])
+    return found
 
 
 def _tiles(p: Conv, results: int) -> int:

@@ -57,11 +57,11 @@ def suits_groups(p: Problem) -> bool:
     )
 
 
-def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
-    """For :func:`~tilewright.topi.sketches.attention_mma.schedule_attention_mma`, the best guess
-    first: of all keys at once where a thread has room for their scores, or in steps."""
+def attention_mma_times(p: Attention, target: Target) -> dict[AttentionMmaTile, float]:
+    """For :func:`~tilewright.topi.sketches.attention_mma.schedule_attention_mma`, with how long
+    they take: of all keys at once where a thread has room for their scores, or in steps."""
     keys, depth, width = (-(-n // 16) * 16 for n in (p.keys, p.depth, p.width))
-    found = []
+    found = dict[AttentionMmaTile, float]()
     for warps, high in product(_WARPS, (1, 2)):
         rows = 16 * high * warps
         if warps * high > 1 and rows >= p.rows + 16:
@@ -71,7 +71,7 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
         if keys <= _KEYS and shared <= COMMON_SHARED and high == 1:
             held = 18 + keys * 17 // 32 + width // 2 + depth // 4
             waits = _waits(warps, held, shared, _WAITS)
-            found.append((cost * waits, AttentionMmaTile(warps)))
+            found[AttentionMmaTile(warps)] = cost * waits
         for step, stages in product(_STEPS, _STAGES):
             shared = 2 * stages * step * (depth + width + 2 * _GAP)
             held = 20 + high * (3 * step // 4 + width // 2 + depth // 4)
@@ -80,9 +80,8 @@ def attention_mma_tiles(p: Attention, target: Target) -> list[AttentionMmaTile]:
             filled = -(-keys // step) * step / keys * (1 + _TURN / step)
             each = (_TWICE if high == 2 else 1.0) * (1 + warps / _MEET) * (1 + _EARLY / stages)
             waits = _waits(warps, held, shared, _LATE)
-            tile = AttentionMmaTile(warps, step, stages, high)
-            found.append((cost * filled * each * waits, tile))
-    return [tile for _, tile in sorted(found, key=lambda x: x[0])] or [AttentionMmaTile(1, 16, 1)]
+            found[AttentionMmaTile(warps, step, stages, high)] = cost * filled * each * waits
+    return found or {AttentionMmaTile(1, 16, 1): 0.0}
 
 
 def _waits(warps: int, held: int, shared: int, late: float) -> float:
@@ -93,12 +92,13 @@ def _waits(warps: int, held: int, shared: int, late: float) -> float:
     return 1 + late / (max(1, blocks) * warps)
 
 
-def attention_group_tiles(p: Attention, target: Target) -> list[AttentionGroupTile]:
-    """For :func:`~tilewright.topi.sketches.attention_wgmma.schedule_attention_wgmma`, the best
-    guess first: in rounds of the blocks that all SMs have room for, as many warps as there are."""
+def attention_group_times(p: Attention, target: Target) -> dict[AttentionGroupTile, float]:
+    """For :func:`~tilewright.topi.sketches.attention_wgmma.schedule_attention_wgmma`, with
+    how long they take: in rounds of the blocks that all SMs have room for, as many warps as there
+    are."""
     depth, width = (-(-n // 64) * 64 for n in (p.depth, p.width))
     whole = [-(-p.keys // 16) * 16] if p.keys <= _KEYS else []
-    found = []
+    found = dict[AttentionGroupTile, float]()
     for groups, step in product(range(1, 5), (*whole, *_GROUP_STEPS)):
         steps, most = -(-p.keys // step), REGISTERS // (32 * 4 * groups)
         rows = GROUP_ROWS * groups
@@ -117,8 +117,8 @@ def attention_group_tiles(p: Attention, target: Target) -> list[AttentionGroupTi
         taken = _taken(p, rows, step) if p.causal and rounds > 1 else steps
         work = groups * taken * (step + _STEP)
         cost = rounds * resident * work * (1 + _LATE / (4 * groups * resident))
-        found.append((cost, AttentionGroupTile(groups, step, stages)))
-    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
+        found[AttentionGroupTile(groups, step, stages)] = cost
+    return found
 
 
 def _taken(p: Attention, rows: int, step: int) -> float:

@@ -12,9 +12,7 @@ from collections.abc import Iterator
 from itertools import product
 
 from tilewright.ir.dtype import dtype
-from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
-from tilewright.topi.gpu.box_products import best_of, is_sooner
 from tilewright.topi.gpu.box_shapes import boxes_of, turned_shapes
 from tilewright.topi.gpu.box_sizes import CHANNELS, Sizes, channels_of, convolution_of, suited
 from tilewright.topi.gpu.box_times import rates_of, resident_blocks, time_of
@@ -48,25 +46,6 @@ SLOTS = {2: MACHINE.sms, 4: 120, 8: 112}
 _STEPS = 5
 
 
-def cluster_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For :func:`~tilewright.topi.sketches.box_clusters.schedule_box_clusters`."""
-    return best_of(_priced(problem))
-
-
-def suits_clusters(problem: Problem) -> bool:
-    """Whether a sum over the blocks of clusters is predicted to be faster."""
-    p = suited(problem)
-    if p is None or p.pass_ == "wgrad" or p.groups > 1 or p.block or is_phased(p):
-        return False
-    short = dtype(problem.result_dtype).bytes < dtype(p.accumulate).bytes
-    return short and not are_apart(p) and sliced(p) == 1 and is_sooner(_priced(problem), problem)
-
-
-def cluster_price(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-    """What a tile of a problem is predicted to take, in microseconds."""
-    return _priced(problem)[tile]
-
-
 def exchange(results: int, count: int, halves: bool) -> float:
     """Microseconds that ``count`` blocks of a cluster take for the parts of a tile's results, of
     factors of 16 bits or others."""
@@ -75,9 +54,15 @@ def exchange(results: int, count: int, halves: bool) -> float:
 
 
 @functools.lru_cache(maxsize=64)
-def _priced(problem: Problem) -> dict[BoxProductTile, float]:
+def cluster_times(problem: Problem) -> dict[BoxProductTile, float]:
+    """For :func:`~tilewright.topi.sketches.box_clusters.schedule_box_clusters`: tiles, and what
+    they are predicted to take, in microseconds."""
     p = suited(problem)
-    assert p is not None
+    if p is None or p.pass_ == "wgrad" or p.groups > 1 or p.block or is_phased(p):
+        return {}
+    short = dtype(problem.result_dtype).bytes < dtype(p.accumulate).bytes
+    if not short or are_apart(p) or sliced(p) > 1:
+        return {}
     of = Sizes.of(p, problem.result_dtype)
     steps, found = of.taps * of.parts, dict[BoxProductTile, float]()
     parts = [n for n in SIZES if steps % n == 0 or (of.taps == 1 and _have_steps(steps, n))]

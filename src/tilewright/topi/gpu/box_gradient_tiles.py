@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable
 from itertools import product
 
 from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import crossing
-from tilewright.topi.gpu.box_products import best_of, has_windows
+from tilewright.topi.gpu.box_products import has_windows
 from tilewright.topi.gpu.box_shapes import GROUPS
 from tilewright.topi.gpu.box_sizes import STAGES, convolution_of, suited
 from tilewright.topi.gpu.box_times import (
@@ -46,55 +44,25 @@ _SQUARE = 128
 _CROWD = 8
 
 
-def suits_gradient(problem: Problem) -> bool:
-    """Whether pixels are what is summed."""
-    p = suited(problem)
-    return p is not None and p.pass_ == "wgrad"
-
-
-def suits_whole_gradient(problem: Problem) -> bool:
-    """Whether a block may have a row of taps, or several."""
-    return suits_gradient(problem) and bool(gradients(problem, whole=True))
-
-
-def suits_window_gradient(problem: Problem) -> bool:
+def _follow(problem: Problem, p: Convolution) -> bool:
     """Whether a step has pixels that follow one another, which TMA copies windows of, where those
     of a box would be in images of their own."""
-    p, conv = suited(problem), convolution_of(problem)
-    if p is None or p.pass_ != "wgrad" or p.groups > 1 or conv is None or p != by_pixels(conv):
+    conv = convolution_of(problem)
+    if p.groups > 1 or conv is None or p != by_pixels(conv):
         return False
     return pixels(p)[0] == PIXELS and math.prod(p.kernel) > 1 and has_windows(problem)
-
-
-def gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
-    """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`."""
-    return best_of(gradients(problem))
-
-
-def whole_gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
-    """The same, of whole boxes."""
-    return best_of(gradients(problem, whole=True))
-
-
-def window_gradient_tiles(problem: Problem, target: Target) -> list[BoxGradientTile]:
-    """The same, of pixels that follow one another."""
-    return best_of(gradients(problem, windows=True))
-
-
-def gradient_price(
-    *, whole: bool = False, windows: bool = False
-) -> Callable[[Problem, BoxGradientTile, Target], float]:
-    """What tiles of a problem are predicted to take, in microseconds."""
-    return lambda problem, tile, target: gradients(problem, whole=whole, windows=windows)[tile]
 
 
 @functools.lru_cache(maxsize=64)
 def gradients(
     problem: Problem, *, whole: bool = False, windows: bool = False
 ) -> dict[BoxGradientTile, float]:  # fmt: skip
-    """Tiles, and what they are predicted to take."""
+    """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`, where pixels are
+    what is summed: tiles, of ``whole`` boxes, or whose pixels follow one another (``windows``), and
+    what they are predicted to take, in microseconds."""
     p = suited(problem)
-    assert p is not None
+    if p is None or p.pass_ != "wgrad" or (windows and not _follow(problem, p)):
+        return {}
     conv = convolution_of(problem)
     # Of groups that are joined and images that are copied uneven parts took up to a third longer.
     even = conv is not None and p != by_pixels(conv)

@@ -8,13 +8,10 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import chain, product
-from operator import itemgetter
-from typing import TypeVar
 
-from tilewright.target.target import Target
 from tilewright.target.windows import Window, most_offset
 from tilewright.topi.gpu.box_sizes import CHANNELS, Sizes, added_bytes, each_image, suited
 from tilewright.topi.gpu.box_times import (
@@ -35,7 +32,6 @@ from tilewright.topi.gpu.plain_boxes import (
 )
 from tilewright.topi.gpu.produced_boxes import in_turn, produced, produced_turned
 from tilewright.topi.nn.box_copies import widths
-from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.gemm import Gemm
@@ -45,86 +41,23 @@ from tilewright.topi.problem import Problem
 #: Microseconds that a cluster with producers waits for constants, which others ask for before the
 #: kernel before has ended.
 _LATE = 0.4
-#: How many tiles are worth trying.
-MOST = 40
-
-TileT = TypeVar("TileT")
 
 
-def suits(problem: Problem) -> bool:
-    """Whether it is a convolution in 16 or 8 bits or TF32, dense or in groups, whose images TMA can
-    bring, or copies of them: channels last. Or one product of matrices that is one."""
-    return suited(problem) is not None
-
-
-def suits_products(problem: Problem) -> bool:
-    """Whether rows of the product are pixels, and an SM has room for some tile."""
+def is_product(problem: Problem) -> bool:
+    """Whether rows of a product are pixels: of a forward pass or a gradient by the input, or
+    several products of matrices."""
     p = suited(problem) or each_image(problem)
-    return p is not None and p.pass_ != "wgrad" and bool(product_times(problem, split=False))
+    return p is not None and p.pass_ != "wgrad"
 
 
-def price(
-    *, split: bool = False, windows: bool = False, beside: int = 1
-) -> Callable[[Problem, BoxProductTile, Target], float]:
-    """What a template's tiles of a problem are predicted to take, in microseconds."""
-
-    def of_tile(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-        return product_times(problem, split=split, windows=windows, beside=beside)[tile]
-
-    return of_tile
-
-
-def product_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`."""
-    return best_of(product_times(problem, split=False))
-
-
-def split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`."""
-    return best_of(product_times(problem, split=True))
-
-
-def window_split_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For the same where tiles have results that follow one another, over rows and images."""
-    return best_of(product_times(problem, split=True, windows=True))
-
-
-def suits_window_splits(problem: Problem) -> bool:
-    """Whether such tiles, in parts, are predicted to be faster."""
-    p = suited(problem)
-    if p is None or p.pass_ == "wgrad" or not has_windows(problem):
-        return False
-    return is_sooner(product_times(problem, split=True, windows=True), problem)
-
-
-def suits_splits(problem: Problem) -> bool:
-    """Whether a pass with few results is predicted to be faster in parts."""
-    p = suited(problem)
-    if p is None or p.pass_ == "wgrad":
-        return False
-    return is_sooner(product_times(problem, split=True), problem)
-
-
-def is_sooner(found: dict[BoxProductTile, float], problem: Problem) -> bool:
+def is_sooner(found: Mapping[BoxProductTile, float], problem: Problem) -> bool:
     """Whether tiles are predicted to be faster than those that have nothing special."""
     return bool(found) and min(found.values()) < least_time(problem)
 
 
 def least_time(problem: Problem) -> float:
     """What the best of tiles that have nothing special is predicted to take."""
-    return min(product_times(problem, split=False).values(), default=math.inf)
-
-
-def window_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For the same where tiles have results that follow one another, also over rows and images."""
-    return best_of(product_times(problem, split=False, windows=True))
-
-
-def suits_windows(problem: Problem) -> bool:
-    """Whether tiles of results that follow one another are predicted to be faster than boxes."""
-    if not has_windows(problem) or problem.pass_ == "wgrad":
-        return False
-    return is_sooner(product_times(problem, split=False, windows=True), problem)
+    return min(product_times(problem).values(), default=math.inf)
 
 
 def has_windows(problem: Problem) -> bool:
@@ -146,36 +79,27 @@ def has_windows(problem: Problem) -> bool:
     return min(window.grid) > 1 and not far and not window.limits(w.image)
 
 
-def row_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For the same where a row of shared memory has several pixels of a block of channels."""
-    return best_of(product_times(problem, split=False, beside=BESIDE))
-
-
-def suits_rows(problem: Problem) -> bool:
-    """Whether tiles of such rows are predicted to be faster."""
+def _has_rows(problem: Problem) -> bool:
+    """Whether a row of shared memory may have several pixels of a block of channels."""
     p = suited(problem)
-    if p is None or p.pass_ != "forward" or not p.block or max(p.stride) > 1 or p.groups > 1:
-        return False
-    return is_sooner(product_times(problem, split=False, beside=BESIDE), problem)
-
-
-def best_of(found: dict[TileT, float]) -> list[TileT]:
-    """Tiles worth trying, the best guess first."""
-    return [tile for tile, _ in sorted(found.items(), key=itemgetter(1))[:MOST]]
-
-
-def product_times(
-    problem: Problem, *, split: bool, windows: bool = False, beside: int = 1
-) -> dict[BoxProductTile, float]:
-    """Tiles, and what they are predicted to take. Where pixels of a row lie ``beside`` one another,
-    neighbours are results of different groups of threads."""
-    return _priced(problem, split, windows, beside)
+    single = p is not None and p.pass_ == "forward" and p.groups == 1
+    return p is not None and single and p.block > 0 and max(p.stride) == 1
 
 
 @functools.lru_cache(maxsize=64)
-def _priced(
-    problem: Problem, split: bool, windows: bool, beside: int
-) -> dict[BoxProductTile, float]:  # fmt: skip
+def product_times(
+    problem: Problem, *, split: bool = False, windows: bool = False, beside: int = 1
+) -> dict[BoxProductTile, float]:
+    """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`, or ``split`` in
+    parts for :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`: tiles, and what they
+    are predicted to take; none of other problems than these are for. Of ``windows`` results follow
+    one another, over rows and images; where pixels of a row lie ``beside`` one another, neighbours
+    are results of different groups of threads."""
+    special = split or windows or beside > 1
+    if not is_product(problem) or (special and suited(problem) is None):
+        return {}
+    if (windows and not has_windows(problem)) or (beside > 1 and not _has_rows(problem)):
+        return {}
     g = given(problem, split, windows, beside)
     shapes = list(g.shapes())
     if split:

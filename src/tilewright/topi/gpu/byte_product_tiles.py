@@ -27,8 +27,6 @@ _WARPS, _SUMS, _STAGES = 8, 128, (3, 4, 2)
 _BROUGHT, _LOADED, _BESIDE, _FEW = 32.0, 16.0, 4.0, 8
 #: By how much less is hidden of what warps wait for, the fewer they are.
 _LATENCY = 4.0
-#: How many tiles are worth trying.
-_MOST = 30
 
 
 def suits_byte_products(problem: Problem) -> bool:
@@ -40,8 +38,9 @@ def suits_byte_products(problem: Problem) -> bool:
     return suited(problem) is not None and bool(_channels(problem))
 
 
-def byte_product_tiles(problem: Problem, target: Target) -> list[WarpProductTile]:
-    """For :func:`~tilewright.topi.sketches.byte_products.schedule_byte_products`."""
+def byte_product_times(problem: Problem, target: Target) -> dict[WarpProductTile, float]:
+    """For :func:`~tilewright.topi.sketches.byte_products.schedule_byte_products`: tiles, and how
+    long they are predicted to take."""
     p = suited(problem)
     assert p is not None
     of, wide, units = Sizes.of(p, problem.result_dtype), p.result_channels, machine(target).units
@@ -67,7 +66,7 @@ def byte_product_tiles(problem: Problem, target: Target) -> list[WarpProductTile
         hidden = 1 + _LATENCY / (busy * tile.groups)
         alone = pixels * channels * (1 + brought) * (1 + 1 / stages) * hidden
         found[tile] = rounds * busy * alone * (steps + _BESIDE * of.depth / depth)
-    return sorted(found, key=lambda tile: found[tile])[:_MOST]
+    return found
 
 
 def _channels(problem: Problem) -> list[int]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import math
 
-from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING, FILTER
+from tilewright.topi.gpu.box_products import is_sooner
 from tilewright.topi.gpu.machine import MEMORY, sees_nothing
-from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
+from tilewright.topi.gpu.whole_boxes import whole_times
 from tilewright.topi.nn.merged_phases import as_merged
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.convolution import Convolution
@@ -26,23 +26,14 @@ def _merged(problem: Problem) -> Convolution | None:
     return made if made is not None and made.out_channels <= _MOST else None
 
 
-def suits_merged(problem: Problem) -> bool:
-    """Whether it is a gradient by the input in TF32 with strides, of so few channels that those of
-    all phases are few."""
+def merged_times(problem: Problem) -> dict[BoxProductTile, float]:
+    """For :func:`~tilewright.topi.sketches.merged_phases.schedule_merged_phases`, of a gradient by
+    the input in TF32 with strides, of so few channels that those of all phases are few: tiles, and
+    what they are predicted to take, in microseconds, with both copies."""
     made = _merged(problem)
-    return made is not None and not sees_nothing(made) and suits_whole(made)
-
-
-def merged_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For :func:`~tilewright.topi.sketches.merged_phases.schedule_merged_phases`."""
-    made = _merged(problem)
-    assert made is not None
-    return whole_tiles(made, target)
-
-
-def merged_price(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-    """What a tile is predicted to take, in microseconds, with both copies."""
-    made = _merged(problem)
-    assert made is not None
+    if made is None or sees_nothing(made):
+        return {}
+    found = whole_times(made)
     moved = 8 * math.prod(problem.result.shape) / MEMORY
-    return whole_price(made, tile, target) + FILTER + COPYING + moved
+    copied = FILTER + COPYING + moved
+    return {t: time + copied for t, time in found.items()} if is_sooner(found, made) else {}

@@ -8,7 +8,6 @@ from itertools import product
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import H200, WARP, WIDEST
-from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import occupancy
 from tilewright.topi.operators.mlp import Mlp
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, LANES, ROW
@@ -40,33 +39,20 @@ _BEGIN, _NORM, _STEP, _EACH = 1.5, 0.7, 0.75, 0.67
 _LONGER, _SHORT, _LATE = 0.0005, 1.2, 0.06
 
 
-def suits_mlp(p: Problem) -> bool:
-    """Whether warpgroups multiply it, TMA brings its factors, and an SM has room for some tile."""
-    return (
-        isinstance(p, Mlp)
-        and p.dtype in ("float16", "bfloat16")
-        and p.accumulate == "float32"
-        and p.k % _CHUNK == p.n % _CHUNK == 0
-        and p.m > GROUP_ROWS // 2
-        and not (p.norm and p.k > _DEEPEST)
-        and bool(_tiles(p))
-    )
-
-
-def mlp_tiles(p: Mlp, target: Target) -> list[MlpTile]:
-    """For :func:`~tilewright.topi.sketches.mlp.schedule_mlp`, the best guess first."""
-    found = _tiles(p)
-    return sorted(found, key=lambda tile: found[tile])
-
-
-def mlp_price(p: Mlp, tile: MlpTile, target: Target) -> float:
-    """What a tile is predicted to take, in microseconds."""
-    return _tiles(p)[tile]
-
-
 @functools.lru_cache(maxsize=64)
-def _tiles(p: Mlp) -> dict[MlpTile, float]:
-    """Tiles, and what they are predicted to take."""
+def mlp_times(p: Problem) -> dict[MlpTile, float]:
+    """For :func:`~tilewright.topi.sketches.mlp.schedule_mlp`, where warpgroups multiply it and TMA
+    brings its factors: tiles, and what they are predicted to take, in microseconds."""
+    if (
+        not isinstance(p, Mlp)
+        or p.dtype not in ("float16", "bfloat16")
+        or p.accumulate != "float32"
+        or p.k % _CHUNK
+        or p.n % _CHUNK
+        or p.m <= GROUP_ROWS // 2
+        or (p.norm and p.k > _DEEPEST)
+    ):
+        return {}
     depth, width = (-(-n // ROW) * ROW for n in (p.k, p.n))
     numbers = sum(
         math.prod(t.shape[1:]) * dtype(t.dtype).bytes
@@ -103,30 +89,13 @@ def _others(width: int, stages: int) -> int:
     return 68 if width > 2 * ROW else 28 if stages > 2 else 16
 
 
-def suits_few_rows(p: Problem) -> bool:
-    """Whether blocks that compute all that is hidden of their rows are worth it."""
-    return (
-        isinstance(p, Mlp)
-        and not p.norm
-        and p.m <= _FEW
-        and min(_few_row_tiles(p).values(), default=math.inf) < _LONGEST
-    )
-
-
-def few_row_tiles(p: Mlp, target: Target) -> list[FewRowTile]:
-    """For :func:`~tilewright.topi.sketches.few_rows.schedule_few_rows`, the best guess first."""
-    found = _few_row_tiles(p)
-    return sorted(found, key=lambda tile: found[tile])
-
-
-def few_row_price(p: Mlp, tile: FewRowTile, target: Target) -> float:
-    """What a tile is predicted to take, in microseconds."""
-    return _few_row_tiles(p)[tile]
-
-
 @functools.lru_cache(maxsize=64)
-def _few_row_tiles(p: Mlp) -> dict[FewRowTile, float]:
-    """Tiles, and what they are predicted to take."""
+def few_row_times(p: Problem) -> dict[FewRowTile, float]:
+    """For :func:`~tilewright.topi.sketches.few_rows.schedule_few_rows`, where blocks that compute
+    all that is hidden of their rows are worth it: tiles, and what they are predicted to take, in
+    microseconds."""
+    if not isinstance(p, Mlp) or p.norm or p.m > _FEW:
+        return {}
     size = dtype(p.dtype).bytes
     vector = next(v for v in (8, 4, 2, 1) if p.k % v == 0 and v * size <= WIDEST)
     found: dict[FewRowTile, float] = {}
@@ -142,4 +111,4 @@ def _few_row_tiles(p: Mlp) -> dict[FewRowTile, float]:
         read = p.hidden * (p.k + min(p.n, threads * columns)) * size
         takes = _ADDS + vectors * _VECTOR + -(-blocks // H200.sms) * read / _RATE
         found[FewRowTile(rows, threads // lanes, lanes, vector, columns)] = takes
-    return found
+    return found if min(found.values(), default=math.inf) < _LONGEST else {}

@@ -66,12 +66,12 @@ def suits_columns(p: Problem) -> bool:
     return isinstance(p, Program) and columns_of(p) is not None
 
 
-def row_tiles(p: Problem, target: Target) -> list[RowTile]:
-    """The tiles worth trying, the best guess first: those whose threads have least to do."""
+def row_tiles(p: Problem, target: Target) -> dict[RowTile, float]:
+    """The tiles worth trying, the better the less their threads have to do."""
     rows = rows_of(p)
     assert rows is not None, p
     size = max((dtype(p.inputs()[n].dtype).bytes for n in rows.read), default=16)
-    found = []
+    found = dict[RowTile, float]()
     for lanes in (1 << k for k in range(10)):
         for vector in (1, 2, 4, 8, 16):
             each = -(-rows.length // (lanes * vector)) * vector
@@ -92,17 +92,17 @@ def row_tiles(p: Problem, target: Target) -> list[RowTile]:
             waves = max(1.0, rows.count * lanes / (MACHINE.sms * _RESIDENT))
             down = max(1, min(_THREADS // lanes, rows.count // MACHINE.sms))
             tile = RowTile(1 << down.bit_length() - 1, lanes, vector, int(kept))
-            found.append((waves * (work + 16), tile))
-    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
+            found.setdefault(tile, waves * (work + 16))
+    return found
 
 
-def column_sum_tiles(p: Problem, target: Target) -> list[ColumnSumTile]:
-    """The tiles worth trying, by how long they are predicted to take, the best guess first."""
+def column_sum_tiles(p: Problem, target: Target) -> dict[ColumnSumTile, float]:
+    """The tiles worth trying, and how long they are predicted to take."""
     c = columns_of(p)
     assert c is not None, p
     size = max((dtype(p.inputs()[n].dtype).bytes for n in c.read), default=16)
     moved = c.outer * c.count * c.length * size / MEMORY
-    found = []
+    found = dict[ColumnSumTile, float]()
     for vector in (8, 4, 2, 1):
         if vector * size > 16 or c.count % vector:
             continue
@@ -124,10 +124,8 @@ def column_sum_tiles(p: Problem, target: Target) -> list[ColumnSumTile]:
                         time = moved * waste / busy + _LAUNCH * (chunks > 1)
                         time += _LATENCY * math.ceil(steps) / 8
                         time += _ADDED * vector * math.log2(2 * down)
-                        found.append((time, ColumnSumTile(vector, x, down, loads, chunks)))
-    return [tile for _, tile in sorted(found, key=lambda pair: pair[0])] or [
-        ColumnSumTile(1, 32, 2, 1)
-    ]
+                        found[ColumnSumTile(vector, x, down, loads, chunks)] = time
+    return found or {ColumnSumTile(1, 32, 2, 1): 0.0}
 
 
 def suits_dots(p: Problem) -> bool:
@@ -148,12 +146,12 @@ def suits_turned(p: Problem) -> bool:
     return isinstance(p, Program) and turned_of(p) is not None and min(shapes_of(p)) >= _LINE
 
 
-def turn_tiles(p: Problem, target: Target) -> list[TurnTile]:
-    """The tiles worth trying, the best guess first: those with wide loads and stores, and few that
-    are not full."""
+def turn_tiles(p: Problem, target: Target) -> dict[TurnTile, float]:
+    """The tiles worth trying, the better the wider loads and stores, and the fewer are not
+    full."""
     turned = turned_of(p)
     assert turned is not None, p
-    found, (down, across) = [], shapes_of(p)
+    found, (down, across) = dict[TurnTile, float](), shapes_of(p)
     size, own = (dtype(t.dtype).bytes for t in (p.inputs()[turned[0]], p.result))
     for rows, columns in itertools.product((32, 64), repeat=2):
         waste = math.prod(-(-n // t) * t / n for n, t in ((down, rows), (across, columns)))
@@ -161,20 +159,19 @@ def turn_tiles(p: Problem, target: Target) -> list[TurnTile]:
             wide = max(loads * size, stores * own)
             if down % loads or across % stores or wide > WIDEST:
                 continue
-            cost = (
-                waste * (1 + 2 / (loads * size) + 2 / (stores * own)) * (1 + 256 / rows / columns)
-            )
-            found.append((cost, TurnTile(rows, columns, 2 * _THREADS, loads, stores)))
-    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
+            narrow = 1 + 2 / (loads * size) + 2 / (stores * own)
+            tile = TurnTile(rows, columns, 2 * _THREADS, loads, stores)
+            found[tile] = waste * narrow * (1 + 256 / rows / columns)
+    return found
 
 
-def dot_tiles(p: Problem, target: Target) -> list[RowTile]:
-    """The tiles worth trying, the best guess first: long vectors, and few turns, while threads of
+def dot_tiles(p: Problem, target: Target) -> dict[RowTile, float]:
+    """The tiles worth trying, the better the longer vectors and the fewer turns, while threads of
     a GPU are left."""
     rows = dots_of(p)
     assert rows is not None, p
     size = max(dtype(p.inputs()[n].dtype).bytes for n in rows.read)
-    found = []
+    found = dict[RowTile, float]()
     for vector in (v for v in (1, 2, 4, 8, 16) if v * size <= WIDEST and rows.length % v == 0):
         for lanes in (1, 2, 4, 8, 16, 32):
             turns = -(-rows.length // (lanes * vector))
@@ -183,8 +180,8 @@ def dot_tiles(p: Problem, target: Target) -> list[RowTile]:
             waves = max(1.0, rows.count * lanes / (MACHINE.sms * _RESIDENT))
             cost = waves * (4 * turns * (1 + vector / 4) + _STEP * math.log2(2 * lanes))
             down = max(1, min(_THREADS, rows.count * lanes // MACHINE.sms) // lanes)
-            found.append((cost, RowTile(1 << down.bit_length() - 1, lanes, vector, 0)))
-    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
+            found[RowTile(1 << down.bit_length() - 1, lanes, vector, 0)] = cost
+    return found
 
 
 def loop_tiles(p: Problem, target: Target) -> list[Tiling]:

@@ -15,9 +15,7 @@ from itertools import product
 from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING, LINE, crossing
-from tilewright.topi.gpu.box_products import best_of
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.gpu.plain_boxes import BARRIERS
 from tilewright.topi.nn.tap_gradients import (
@@ -82,37 +80,25 @@ def conv_of(p: Problem) -> Conv | None:
     return made if made is not None and has_boxes(made) else None
 
 
-def shared_taps(p: Problem) -> dict[TapGradientTile, float]:
-    """Tiles of a gradient by the filter, and what they are predicted to take; none for others."""
-    return {} if conv_of(p) is None else _tiles(p)
-
-
-def suits_taps(p: Problem) -> bool:
-    """Whether taps of a gradient by the filter may share boxes."""
-    return bool(shared_taps(p))
-
-
-def tap_gradient_tiles(p: Problem, target: Target) -> list[TapGradientTile]:
-    """For :func:`~tilewright.topi.sketches.tap_gradient.schedule_tap_gradient`."""
-    return best_of(shared_taps(p))
-
-
-def tap_price(p: Problem, tile: TapGradientTile, target: Target) -> float:
-    """What a tile is predicted to take, in microseconds, as it counts beside others."""
+@functools.lru_cache(maxsize=64)
+def tap_times(p: Problem) -> dict[TapGradientTile, float]:
+    """For :func:`~tilewright.topi.sketches.tap_gradient.schedule_tap_gradient`, where taps of a
+    gradient by the filter may share boxes: tiles, and what they are predicted to take, in
+    microseconds, as it counts beside others."""
+    conv = conv_of(p)
+    if conv is None:
+        return {}
     assert isinstance(p, Conv)
     size = 4 if p.dtype == "float32" else 2
     pixels = (size * n for n in (p.channels, p.out_channels))
     lines = (crossing(n, min(n, LINE)) for n in pixels)
     short = max(p.kernel) > 1 and max(*lines, *p.stride) > 1
     beside = (_BESIDE_FLOAT if size == 4 else (_BESIDE, _BESIDE_SHORT))[short]
-    return beside * shared_taps(p)[tile]
+    return {tile: beside * time for tile, time in _tiles(p, conv)}
 
 
-@functools.lru_cache(maxsize=64)
-def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
+def _tiles(problem: Problem, p: Conv) -> Iterator[tuple[TapGradientTile, float]]:
     """Tiles, and what they are predicted to take."""
-    p, found = conv_of(problem), dict[TapGradientTile, float]()
-    assert p is not None
     own, _ = _summed(p)
     few = (24,) if is_thin(p) and not begins_at_chunks(p) else ()  # loaded by elements
     for m, n, (above, r, t) in product((64, 32, 16), (64, 32, *few, 16, 8), _taps(p)):
@@ -131,9 +117,7 @@ def _tiles(problem: Problem) -> dict[TapGradientTile, float]:
             tile = TapGradientTile(filters, channels, wm, wn, r, t, stages, 1, above, produced)
             if not 4 <= tile.warps <= 12:
                 continue
-            for each, time in _times(problem, p, tile):
-                found[each] = time
-    return found
+            yield from _times(problem, p, tile)
 
 
 def _divides(p: Conv, filters: int, channels: int, m: int) -> bool:

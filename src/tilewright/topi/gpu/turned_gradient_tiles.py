@@ -10,9 +10,8 @@ import functools
 import math
 
 from tilewright.target.boxes import MOST_STEP
-from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING
-from tilewright.topi.gpu.box_products import best_of, has_windows
+from tilewright.topi.gpu.box_products import has_windows
 from tilewright.topi.gpu.machine import MEMORY, sees_nothing
 from tilewright.topi.gpu.plain_boxes import given, in_parts
 from tilewright.topi.nn.turned_gradients import as_forward
@@ -24,7 +23,7 @@ from tilewright.topi.problem import Problem
 _SHORTER = 0.93
 
 
-def suits_turned_gradient(problem: Problem) -> bool:
+def _suits(problem: Problem) -> bool:
     """Whether it is a gradient by the filter in TF32, in one group, of images of two dimensions
     with channels last, and of several taps, whose windows TMA can copy once images lie last."""
     if not isinstance(problem, Conv) or problem.pass_ != "wgrad" or problem.precision != "tf32":
@@ -33,23 +32,15 @@ def suits_turned_gradient(problem: Problem) -> bool:
         return False
     if max(*problem.stride, *problem.dilation) > MOST_STEP or sees_nothing(problem):
         return False
-    return has_windows(as_forward(problem)) and bool(_tiles(problem))
-
-
-def turned_gradient_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`."""
-    return best_of(_tiles(problem))
-
-
-def turned_gradient_price(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-    """What a tile is predicted to take, in microseconds."""
-    return _tiles(problem)[tile]
+    return has_windows(as_forward(problem))
 
 
 @functools.lru_cache(maxsize=64)
-def _tiles(problem: Problem) -> dict[BoxProductTile, float]:
-    """Tiles, and what they are predicted to take."""
-    assert isinstance(problem, Conv)
+def turned_gradient_times(problem: Problem) -> dict[BoxProductTile, float]:
+    """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`: tiles, and what they
+    are predicted to take, in microseconds."""
+    if not isinstance(problem, Conv) or not _suits(problem):
+        return {}
     p = as_forward(problem)
     g = given(p, split=True, windows=True, beside=1)
     images = p.channels * (p.batch * math.prod(p.image) + p.out_channels * math.prod(p.kernel))

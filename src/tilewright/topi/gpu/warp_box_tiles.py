@@ -13,9 +13,7 @@ from itertools import product
 
 from tilewright.target.devices import SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import COPYING
-from tilewright.topi.gpu.box_products import best_of
 from tilewright.topi.gpu.box_sizes import Sizes, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.gpu.plain_boxes import BARRIERS
@@ -69,29 +67,18 @@ _SINGLY = (2, 4)
 _KEPT = 36
 
 
-def suits_narrow(problem: Problem) -> bool:
+def _suits(problem: Problem) -> bool:
     """Whether results have few channels of a group, of which a row of shared memory has several; or
     few at all, of which all phases of a gradient read the same pixels; or images have few."""
     if not isinstance(problem, Conv) or problem.rank != 2 or problem != by_pixels(problem):
         return False
     if is_thin_forward(problem):
-        return not sees_nothing(problem) and bool(_tiles(problem))
+        return not sees_nothing(problem)
     p = suited(problem)
     if p is None or p.pass_ == "wgrad" or p.dtype not in ("float16", "bfloat16"):
         return False
     few = p.groups == 1 and p.result_channels <= _FEW and is_phased(p)
-    narrow = sliced(p) > 1 or few
-    return narrow and bool(_tiles(problem))
-
-
-def warp_box_tiles(problem: Problem, target: Target) -> list[WarpBoxTile]:
-    """For :func:`~tilewright.topi.sketches.warp_boxes.schedule_warp_boxes`."""
-    return best_of(_tiles(problem))
-
-
-def warp_price(problem: Problem, tile: WarpBoxTile, target: Target) -> float:
-    """What a tile is predicted to take, in microseconds."""
-    return _tiles(problem)[tile]
+    return sliced(p) > 1 or few
 
 
 def warp_form(problem: Problem, tile: WarpBoxTile) -> str:
@@ -171,9 +158,11 @@ def _memory(p: Conv, moved: int) -> tuple[float, int]:
 
 
 @functools.lru_cache(maxsize=64)
-def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
-    """Tiles, and what they are predicted to take."""
-    assert isinstance(problem, Conv)
+def warp_times(problem: Problem) -> dict[WarpBoxTile, float]:
+    """For :func:`~tilewright.topi.sketches.warp_boxes.schedule_warp_boxes`: tiles, and what they
+    are predicted to take, in microseconds."""
+    if not isinstance(problem, Conv) or not _suits(problem):
+        return {}
     of, found = _Work.of(problem), dict[WarpBoxTile, float]()
     slices, channels, deep, thin = of.slices, of.channels, of.deep, is_thin_forward(problem)
     # Of groups that are joined, and turned, threads copy a filter by elements.

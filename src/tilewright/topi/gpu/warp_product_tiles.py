@@ -12,9 +12,7 @@ from dataclasses import replace
 from itertools import product
 
 from tilewright.target.devices import REGISTERS, WARP
-from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
-from tilewright.topi.gpu.box_products import best_of
 from tilewright.topi.gpu.box_shapes import boxes_of
 from tilewright.topi.gpu.box_sizes import Sizes, computes_numbers, suited
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy
@@ -38,35 +36,18 @@ _ALONE, _CACHED = 0.91, 0.55
 _LONGER = 1.09
 
 
-def suits_warp_products(problem: Problem) -> bool:
-    """Whether it is 3xTF32 of images in one group that boxes can bring as they lie, of a forward
-    pass or a gradient by the input without strides, of one tap: of several, each would take the
-    same pixels apart again."""
-    if not isinstance(problem, Conv) or problem.precision != "tf32x3":
-        return False
-    p = suited(problem.replace(precision="tf32"))
-    if p is None or problem.pass_ == "wgrad" or p.groups > 1 or is_phased(p) or max(p.kernel) > 1:
-        return False
-    return bool(_tiles(problem))
-
-
-def warp_product_tiles(problem: Problem, target: Target) -> list[WarpBoxTile]:
-    """For :func:`~tilewright.topi.sketches.warp_products.schedule_warp_products`."""
-    return best_of(_tiles(problem))
-
-
-def warp_product_price(problem: Problem, tile: WarpBoxTile, target: Target) -> float:
-    """What a tile is predicted to take, in microseconds."""
-    return _tiles(problem)[tile]
-
-
 @functools.lru_cache(maxsize=64)
-def _tiles(problem: Problem) -> dict[WarpBoxTile, float]:
-    """Tiles, and what they are predicted to take."""
-    assert isinstance(problem, Conv)
+def warp_product_times(problem: Problem) -> dict[WarpBoxTile, float]:
+    """For :func:`~tilewright.topi.sketches.warp_products.schedule_warp_products`, of 3xTF32 of
+    images in one group that boxes can bring as they lie, of a forward pass or a gradient by the
+    input without strides, of one tap (of several, each would take the same pixels apart again):
+    tiles, and what they are predicted to take, in microseconds."""
+    if not isinstance(problem, Conv) or problem.precision != "tf32x3":
+        return {}
     own = problem.replace(precision="tf32")
     p, found = suited(own), dict[WarpBoxTile, float]()
-    assert p is not None
+    if p is None or problem.pass_ == "wgrad" or p.groups > 1 or is_phased(p) or max(p.kernel) > 1:
+        return {}
     of, wide, numbers = Sizes.of(p, problem.result_dtype), p.result_channels, computes_numbers(p)
     deep, steps = of.depth // 4, of.taps * of.parts
     memory = problem.bytes / MEMORY

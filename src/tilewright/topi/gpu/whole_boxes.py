@@ -12,9 +12,7 @@ import math
 from itertools import product
 
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
-from tilewright.target.target import Target
 from tilewright.topi.gpu.box_lines import copying
-from tilewright.topi.gpu.box_products import best_of, is_sooner
 from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of
 from tilewright.topi.gpu.box_sizes import (
     Sizes,
@@ -78,30 +76,14 @@ _PARTS = (128, 64, 32)
 _COLUMN, _ROWS_READ, _COLUMN_READ = 0.5, 16.0, 0.25
 
 
-def whole_tiles(problem: Problem, target: Target) -> list[BoxProductTile]:
-    """For :func:`~tilewright.topi.sketches.whole_boxes.schedule_whole_boxes`."""
-    return best_of(whole_times(problem))
-
-
-def whole_price(problem: Problem, tile: BoxProductTile, target: Target) -> float:
-    """What a tile is predicted to take, in microseconds."""
-    return whole_times(problem)[tile]
-
-
-def suits_whole(problem: Problem) -> bool:
-    """Whether a forward pass or a gradient by the input is predicted to be faster so."""
-    p = suited(problem)
-    if p is None or p.pass_ == "wgrad":
-        return False
-    return is_sooner(whole_times(problem), problem)
-
-
 @functools.lru_cache(maxsize=64)
 def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
-    """Tiles, and what they are predicted to take, in microseconds. A block computes as many boxes
-    as there are for it if all are at work at once."""
+    """For :func:`~tilewright.topi.sketches.whole_boxes.schedule_whole_boxes`: tiles of a forward
+    pass or a gradient by the input, and what they are predicted to take, in microseconds. A block
+    computes as many boxes as there are for it if all are at work at once."""
     p = suited(problem)
-    assert p is not None
+    if p is None or p.pass_ == "wgrad":
+        return {}
     of, found = Sizes.of(p, problem.result_dtype, whole=True), {}
     if is_in_halves(p) or (of.taps > 1 and of.phases == 1 and p.stride[-1] > 1):
         return {}

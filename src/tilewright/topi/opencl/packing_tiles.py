@@ -26,9 +26,8 @@ from tilewright.topi.template import DEPTHWISE
 _CODE = 512
 #: Work-items of a group, and of them along channels, at most.
 _GROUP, _ACROSS = 128, 8
-#: Columns of a tile, and tiles that are worth trying.
+#: Columns of a tile.
 _COLUMNS = (4, 8, 7, 14, 6, 5, 3, 2, 1)
-_MOST = 24
 
 
 def suits(p: Problem) -> bool:
@@ -39,13 +38,11 @@ def suits(p: Problem) -> bool:
     return p.pass_ == "forward" or (p.pass_ == "dgrad" and set(p.stride) == {1})
 
 
-def packing_tiles(p: Convolution, target: Target) -> list[PackTile]:
+def packing_tiles(p: Convolution, target: Target) -> dict[PackTile, float]:
     """For :func:`~tilewright.topi.sketches.packing.schedule_packing`."""
     place = machine(target)
-    found = {t: _cost(p, t, place) for t in _tiles(p, place)}
-    fits = [t for t in found if _registers(p, t) <= place.registers]
-    best = sorted(fits or found, key=lambda t: found[t] if fits else _registers(p, t))
-    return best[:_MOST]
+    held = {t: _registers(p, t) for t in _tiles(p, place)}
+    return {t: _cost(p, t, place) for t in held if held[t] <= place.registers} or held
 
 
 def _tiles(p: Convolution, place: OpenCLDevice) -> Iterator[PackTile]:
@@ -83,7 +80,7 @@ def _seen(p: Convolution, t: PackTile) -> int:
     return t.rows * min(columns, t.columns * wide)
 
 
-def _registers(p: Convolution, t: PackTile) -> int:
+def _registers(p: Convolution, t: PackTile) -> float:
     """Bytes that a work-item keeps: sums, a vector of filters, and what it reads of the image."""
     read = _seen(p, t) * t.depth if t.kept else t.lanes
     sums = t.rows * t.columns * t.channels

@@ -20,7 +20,6 @@ from tilewright.topi.sketches.products import STORED, is_product, matrices, stor
 #: Work-items of a group, and of them along columns, at most; on a CPU, those along rows, which
 #: take turns with the same columns.
 _GROUP, _ACROSS, _TURNS = 128, 16, 16
-_MOST = 24
 
 
 def suits(p: Problem) -> bool:
@@ -28,7 +27,7 @@ def suits(p: Problem) -> bool:
     return is_product(p, ("float16", "float32", "float64"))
 
 
-def item_product_tiles(p: Problem, target: Target) -> list[ItemTile]:
+def item_product_tiles(p: Problem, target: Target) -> dict[ItemTile, float]:
     """For :func:`~tilewright.topi.sketches.item_products.schedule_item_products`."""
     place, found = machine(target), matrices(p)
     rows, columns = found.height, static(found.product.shape[2], "columns")
@@ -52,10 +51,10 @@ def item_product_tiles(p: Problem, target: Target) -> list[ItemTile]:
             kept = tile.rows * depth * tile.kept + tile.columns
             if (tile.rows * tile.columns + kept) * size <= place.registers:
                 tiles[tile] = _cost(p, tile, place) * (4.0 if implicit and windows else 1.0)
-    return sorted(tiles, key=lambda t: tiles[t])[:_MOST] or [ItemTile(1, 1, 1, 1, 16, 1)]
+    return tiles or {ItemTile(1, 1, 1, 1, 16, 1): 0.0}
 
 
-def item_dot_tiles(p: Problem, target: Target) -> list[DotTile]:
+def item_dot_tiles(p: Problem, target: Target) -> dict[DotTile, float]:
     """For :func:`~tilewright.topi.sketches.dots.schedule_item_dots`."""
     place, size = machine(target), dtype(p.accumulate).bytes
     *_, m, n = p.result.shape
@@ -70,7 +69,7 @@ def item_dot_tiles(p: Problem, target: Target) -> list[DotTile]:
         panel = min(_GROUP, place.group, power(-(-n // columns)))
         for group in (1,) if place.host else (panel, max(1, panel // 4)):
             found[DotTile(rows, columns, lanes, group)] = waste * (1 / rows + 1 / columns + 1)
-    return sorted(found, key=lambda t: found[t])
+    return found
 
 
 def _group(place: OpenCLDevice, tiles: int) -> tuple[int, int]:

@@ -9,25 +9,25 @@ from tilewright.topi.cpu.attention_tiles import suits as is_attention
 from tilewright.topi.cpu.byte_tiles import byte_tiles
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
-from tilewright.topi.cpu.flat_tiles import flat_price, flat_tiles, suits
-from tilewright.topi.cpu.group_tiles import group_price, group_tiles, suits_words
+from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
+from tilewright.topi.cpu.group_tiles import group_tiles, suits_words
 from tilewright.topi.cpu.group_tiles import suits as is_groups
-from tilewright.topi.cpu.matrix_tiles import band_price, band_tiles
+from tilewright.topi.cpu.matrix_tiles import band_tiles
 from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
 from tilewright.topi.cpu.vector_row_tiles import suits as is_rows
 from tilewright.topi.cpu.vector_row_tiles import vector_row_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
-from tilewright.topi.cpu.winograd_tiles import winograd_price, winograd_tiles
-from tilewright.topi.gpu import mlp_tiles as mlps
+from tilewright.topi.cpu.winograd_tiles import winograd_tiles
 from tilewright.topi.gpu import programs
 from tilewright.topi.gpu.attention_tiles import (
-    attention_group_tiles,
-    attention_mma_tiles,
+    attention_group_times,
+    attention_mma_times,
     suits_groups,
 )
 from tilewright.topi.gpu.attention_tiles import suits as suits_attention
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
 from tilewright.topi.gpu.conv2d_mma import MmaTile
+from tilewright.topi.gpu.mlp_tiles import few_row_times, mlp_times
 from tilewright.topi.opencl import packing_tiles as packing
 from tilewright.topi.opencl import product_tiles as items
 from tilewright.topi.pieces.attention import (
@@ -44,7 +44,7 @@ from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.attention import schedule_attention
 from tilewright.topi.sketches.attention_mma import schedule_attention_mma
 from tilewright.topi.sketches.attention_wgmma import schedule_attention_wgmma
-from tilewright.topi.sketches.box_templates import BOXES
+from tilewright.topi.sketches.box_templates import BOXES, hopper
 from tilewright.topi.sketches.byte_dots import ByteTile, schedule_bytes
 from tilewright.topi.sketches.column_sums import ColumnSumTile, schedule_column_sums
 from tilewright.topi.sketches.dots import DotTile, dot_tiles, schedule_dots, schedule_item_dots
@@ -92,14 +92,13 @@ SKETCHES = (
              shared=True, where=programs.suits_dots, operators=(), types=_ANY),
     *BOXES,
     Template("gpu.attention_groups", AttentionGroupTile, schedule_attention_wgmma, (), None, True,
-             attention_group_tiles, where=suits_groups, arch="sm_90a", declares=declare_wgmma,
+             attention_group_times, where=suits_groups, arch="sm_90a", declares=declare_wgmma,
              **_CUDA),
     Template("gpu.attention", AttentionMmaTile, schedule_attention_mma, (), None, True,
-             attention_mma_tiles, where=suits_attention, least=80, declares=declare_mma, **_CUDA),
-    Template("gpu.mlp", MlpTile, schedule_mlp, (), None, True, mlps.mlp_tiles, where=mlps.suits_mlp,
-             arch="sm_90a", declares=declare_groups, price=mlps.mlp_price, **_CUDA),
-    Template("gpu.mlp_rows", FewRowTile, schedule_few_rows, (), None, True, mlps.few_row_tiles,
-             shared=True, where=mlps.suits_few_rows, operators=(), price=mlps.few_row_price),
+             attention_mma_times, where=suits_attention, least=80, declares=declare_mma, **_CUDA),
+    hopper("gpu.mlp", MlpTile, schedule_mlp, mlp_times, declares=declare_groups),
+    hopper("gpu.mlp_rows", FewRowTile, schedule_few_rows, few_row_times, kinds=(), arch="",
+           matrices=False),
     Template("gpu.products_mma", MmaTile, schedule_mma, (), None, True, mma_tiles,
              where=is_mma_product, least=80, counts=mma_counts, **_CUDA),
     Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles, shared=True,
@@ -107,20 +106,20 @@ SKETCHES = (
     Template("cpu.matrix_tiles", BandTile, schedule_matrix_tiles, ("forward", "dgrad"), None,
              False, band_tiles, where=is_matrix_tiles,
              features=("avx512f", "amx-tile", "amx-bf16", "amx-int8"), matrices=True,
-             form="matrix tiles", operators=(), types=("float", "int"), price=band_price),
+             form="matrix tiles", operators=(), types=("float", "int"), priced=True,
+             most=24),
     Template("cpu.group_words", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
              where=suits_words, features=("avx512f", "avx512vnni"), form="group words",
              operators=(), types=("int",)),
     Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_tiles,
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
-             types=("int",)),
+             types=("int",), most=60),
     Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
-             where=suits, form=form, operators=(), types=("float", "int"), price=flat_price),
+             where=suits, form=form, operators=(), types=("float", "int"), priced=True),
     Template("cpu.groups", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
-             where=is_groups, form="groups", operators=(), price=group_price),
+             where=is_groups, form="groups", operators=(), priced=True),
     Template("cpu.winograd", WinogradTile, schedule_winograd, ("forward",), None, False,
-             winograd_tiles, where=is_winograd, form=winograd_form, operators=(),
-             price=winograd_price),
+             winograd_tiles, where=is_winograd, form=winograd_form, operators=(), priced=True),
     Template("cpu.attention", AttentionTile, schedule_attention, (), None, False, attention_tiles,
              declares=declare_vectors, where=is_attention, operators=(), types=_ANY),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
@@ -129,11 +128,12 @@ SKETCHES = (
              where=is_product, operators=()),
     Template("opencl.packing", PackTile, schedule_packing, ("forward", "dgrad"), None, True,
              packing.packing_tiles, ("opencl", "sim"), where=packing.suits, form="packed",
-             operators=()),
+             operators=(), most=24),
     Template("opencl.dots", DotTile, schedule_item_dots, (), None, True, items.item_dot_tiles,
              ("opencl", "sim"), where=is_dots, operators=()),
     Template("opencl.products", ItemTile, schedule_item_products, (), None, True,
-             items.item_product_tiles, ("opencl", "sim"), where=items.suits, operators=()),
+             items.item_product_tiles, ("opencl", "sim"), where=items.suits, operators=(),
+             most=24),
     Template("gpu.rows", RowTile, schedule_rows, (), None, True, programs.row_tiles,
              shared=True, where=programs.suits_rows, operators=(), types=_ANY),
     Template("gpu.column_sums", ColumnSumTile, schedule_column_sums, (), None, True,

@@ -2,34 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, TypeAlias
 
 from tilewright.schedule import Schedule
-from tilewright.topi.gpu import box_gradient_tiles as gradients
-from tilewright.topi.gpu import box_products as boxes
-from tilewright.topi.gpu import tap_gradient_tiles as taps
-from tilewright.topi.gpu.box_cluster_tiles import cluster_price, cluster_tiles, suits_clusters
-from tilewright.topi.gpu.byte_product_tiles import byte_product_tiles, suits_byte_products
-from tilewright.topi.gpu.merged_phase_tiles import merged_price, merged_tiles, suits_merged
-from tilewright.topi.gpu.pooled_tiles import OPERATORS, Pooled
-from tilewright.topi.gpu.turned_gradient_tiles import (
-    suits_turned_gradient,
-    turned_gradient_price,
-    turned_gradient_tiles,
-)
-from tilewright.topi.gpu.warp_box_tiles import (
-    suits_narrow,
-    warp_box_tiles,
-    warp_form,
-    warp_price,
-)
-from tilewright.topi.gpu.warp_product_tiles import (
-    suits_warp_products,
-    warp_product_price,
-    warp_product_tiles,
-)
-from tilewright.topi.gpu.whole_boxes import suits_whole, whole_price, whole_tiles
+from tilewright.topi.gpu.box_cluster_tiles import cluster_times
+from tilewright.topi.gpu.box_gradient_tiles import gradients
+from tilewright.topi.gpu.box_products import is_sooner, product_times
+from tilewright.topi.gpu.byte_product_tiles import byte_product_times, suits_byte_products
+from tilewright.topi.gpu.merged_phase_tiles import merged_times
+from tilewright.topi.gpu.pooled_tiles import OPERATORS, pooled_times
+from tilewright.topi.gpu.tap_gradient_tiles import tap_times
+from tilewright.topi.gpu.turned_gradient_tiles import turned_gradient_times
+from tilewright.topi.gpu.warp_box_tiles import warp_form, warp_times
+from tilewright.topi.gpu.warp_product_tiles import warp_product_times
+from tilewright.topi.gpu.whole_boxes import whole_times
 from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
@@ -47,80 +35,78 @@ from tilewright.topi.sketches.warp_products import schedule_warp_products
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
 from tilewright.topi.template import Template
 
+#: How many tiles are worth trying.
+_MOST = 40
 
-def _pooled(name: str, schedule: Callable[[Any, Any], Schedule], form: str, **of: bool) -> Template:
-    """The same schedule where its results are pooled."""
-    found = Pooled(**of)
+_Times: TypeAlias = Callable[[Any], Mapping[Any, float]]
+_Schedules: TypeAlias = Callable[[Any, Any], Schedule]
+
+
+def hopper(
+    name: str, config: type[Any], schedule: _Schedules, times: _Times, form: Any = "",
+    special: bool = False, **more: Any,
+) -> Template:  # fmt: skip
+    """A template, with Hopper's instructions unless ``more`` says otherwise, for problems that have
+    ``times``: microseconds that tiles are predicted to take; or if it is ``special``, less than
+    tiles that have nothing special (:func:`~tilewright.topi.gpu.box_products.product_times`)."""
+
+    def suits(p: Any) -> bool:
+        return is_sooner(times(p), p) if special else bool(times(p))
+
+    others: dict[str, Any] = {
+        "passes": (), "channels_last": None, "kinds": ("cuda", "sim"), "shared": True,
+        "arch": "sm_90a", "matrices": True, "operators": (),
+    }  # fmt: skip
     return Template(
-        f"gpu.pooled_{name}", BoxProductTile, schedule, (), True, True, found.tiles,
-        ("cuda", "sim"), shared=True, where=found.suits, arch="sm_90a", matrices=True,
-        form=f"pooled {form}",
-        operators=OPERATORS, price=found.price,
+        name, config, schedule, gpu=True, tiles=lambda p, target: times(p), where=suits, form=form,
+        priced=True, most=_MOST, **others | more,
+    )  # fmt: skip
+
+
+def _boxes(
+    name: str, schedule: _Schedules, times: _Times, form: str = "boxes", special: bool = True
+) -> Template:
+    return hopper(name, BoxProductTile, schedule, times, form, special, types=("float", "int"))
+
+
+def _gradient(name: str, form: str, **of: bool) -> Template:
+    return hopper(name, BoxGradientTile, schedule_box_gradient, partial(gradients, **of), form)
+
+
+def _pooled(name: str, schedule: _Schedules, form: str, **of: bool) -> Template:
+    """The same schedule where its results are pooled."""
+    times: _Times = partial(pooled_times, **of)
+    return hopper(
+        f"gpu.pooled_{name}", BoxProductTile, schedule, times, f"pooled {form}", channels_last=True,
+        operators=OPERATORS,
     )  # fmt: skip
 
 
 BOXES = (
-    Template("gpu.box_clusters", BoxProductTile, schedule_box_clusters, (), None, True,
-             cluster_tiles, ("cuda", "sim"), shared=True, where=suits_clusters,
-             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
-             price=cluster_price),
-    Template("gpu.box_splits", BoxProductTile, schedule_box_splits, (), None, True,
-             boxes.split_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_splits,
-             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
-             price=boxes.price(split=True)),
-    Template("gpu.window_splits", BoxProductTile, schedule_box_splits, (), None, True,
-             boxes.window_split_tiles, ("cuda", "sim"), shared=True,
-             where=boxes.suits_window_splits, arch="sm_90a", matrices=True, form="pixels",
-             operators=(), types=("float", "int"), price=boxes.price(split=True, windows=True)),
-    Template("gpu.warp_boxes", WarpBoxTile, schedule_warp_boxes, ("forward", "dgrad"), None, True,
-             warp_box_tiles, ("cuda", "sim"), shared=True, where=suits_narrow, arch="sm_90a",
-             matrices=True, form=warp_form, operators=(), price=warp_price),
-    Template("gpu.whole_boxes", BoxProductTile, schedule_whole_boxes, (), None, True,
-             whole_tiles, ("cuda", "sim"), shared=True, where=suits_whole,
-             arch="sm_90a", matrices=True, form="whole boxes", operators=(),
-             types=("float", "int"), price=whole_price),
-    Template("gpu.merged_phases", BoxProductTile, schedule_merged_phases, ("dgrad",), None, True,
-             merged_tiles, ("cuda", "sim"), shared=True, where=suits_merged, arch="sm_90a",
-             matrices=True, form="merged phases", operators=(), price=merged_price),
-    Template("gpu.window_products", BoxProductTile, schedule_box_products, (), None, True,
-             boxes.window_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_windows,
-             arch="sm_90a", matrices=True, form="pixels", operators=(), types=("float", "int"),
-             price=boxes.price(windows=True)),
-    Template("gpu.block_rows", BoxProductTile, schedule_box_products, (), None, True,
-             boxes.row_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_rows, arch="sm_90a",
-             matrices=True, form="block rows", operators=(), types=("int",),
-             price=boxes.price(beside=BESIDE)),
-    Template("gpu.box_products", BoxProductTile, schedule_box_products, (), None, True,
-             boxes.product_tiles, ("cuda", "sim"), shared=True, where=boxes.suits_products,
-             arch="sm_90a", matrices=True, form="boxes", operators=(), types=("float", "int"),
-             price=boxes.price()),
-    Template("gpu.warp_products", WarpBoxTile, schedule_warp_products, ("forward", "dgrad"), None,
-             True, warp_product_tiles, ("cuda", "sim"), shared=True, where=suits_warp_products,
-             arch="sm_90a", matrices=True, form="undivided", operators=(),
-             price=warp_product_price),
+    _boxes("gpu.box_clusters", schedule_box_clusters, cluster_times),
+    _boxes("gpu.box_splits", schedule_box_splits, partial(product_times, split=True)),
+    _boxes("gpu.window_splits", schedule_box_splits,
+           partial(product_times, split=True, windows=True), "pixels"),
+    hopper("gpu.warp_boxes", WarpBoxTile, schedule_warp_boxes, warp_times, warp_form),
+    _boxes("gpu.whole_boxes", schedule_whole_boxes, whole_times, "whole boxes"),
+    hopper("gpu.merged_phases", BoxProductTile, schedule_merged_phases, merged_times,
+           "merged phases"),
+    _boxes("gpu.window_products", schedule_box_products, partial(product_times, windows=True),
+           "pixels"),
+    _boxes("gpu.block_rows", schedule_box_products, partial(product_times, beside=BESIDE),
+           "block rows"),
+    _boxes("gpu.box_products", schedule_box_products, product_times, special=False),
+    hopper("gpu.warp_products", WarpBoxTile, schedule_warp_products, warp_product_times,
+           "undivided"),
     Template("gpu.byte_products", WarpProductTile, schedule_byte_products, (), None, True,
-             byte_product_tiles, ("cuda", "sim"), shared=True, where=suits_byte_products, least=80,
-             matrices=True, form=byte_form, operators=(), types=("int",)),
-    Template("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, (), None, True,
-             taps.tap_gradient_tiles, ("cuda", "sim"), shared=True, where=taps.suits_taps,
-             arch="sm_90a", matrices=True, form="shared taps", operators=(),
-             price=taps.tap_price),
-    Template("gpu.whole_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
-             gradients.whole_gradient_tiles, ("cuda", "sim"), shared=True,
-             where=gradients.suits_whole_gradient, arch="sm_90a", matrices=True,
-             form="whole boxes", operators=(), price=gradients.gradient_price(whole=True)),
-    Template("gpu.window_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
-             gradients.window_gradient_tiles, ("cuda", "sim"), shared=True,
-             where=gradients.suits_window_gradient, arch="sm_90a", matrices=True, form="pixels",
-             operators=(), price=gradients.gradient_price(windows=True)),
-    Template("gpu.box_gradient", BoxGradientTile, schedule_box_gradient, (), None, True,
-             gradients.gradient_tiles, ("cuda", "sim"), shared=True, where=gradients.suits_gradient,
-             arch="sm_90a", matrices=True, form="boxes", operators=(),
-             price=gradients.gradient_price()),
-    Template("gpu.turned_gradient", BoxProductTile, schedule_box_splits, (), None, True,
-             turned_gradient_tiles, ("cuda", "sim"), shared=True, where=suits_turned_gradient,
-             arch="sm_90a", matrices=True, form="turned", operators=(),
-             price=turned_gradient_price),
+             byte_product_times, ("cuda", "sim"), shared=True, where=suits_byte_products, least=80,
+             matrices=True, form=byte_form, operators=(), types=("int",), most=_MOST),
+    hopper("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, tap_times, "shared taps"),
+    _gradient("gpu.whole_gradient", "whole boxes", whole=True),
+    _gradient("gpu.window_gradient", "pixels", windows=True),
+    _gradient("gpu.box_gradient", "boxes"),
+    hopper("gpu.turned_gradient", BoxProductTile, schedule_box_splits, turned_gradient_times,
+           "turned"),
     _pooled("whole_boxes", schedule_whole_boxes, "whole boxes", whole=True),
     _pooled("box_products", schedule_box_products, "boxes"),
     _pooled("box_splits", schedule_box_splits, "boxes", split=True),

@@ -80,17 +80,16 @@ def _scheduled(d: Declared, tile: DotTile, items: bool) -> Schedule:
     return s
 
 
-def dot_tiles(p: Problem, target: Target) -> list[DotTile]:
+def dot_tiles(p: Problem, target: Target) -> dict[DotTile, float]:
     """The tiles worth trying: the more sums share what they read the better, as long as a result
     has as many rows and columns."""
     *_, m, n = p.result.shape
     wide, depth = lanes(p, target), max(1, p.flops // (2 * max(1, math.prod(p.result.shape))))
     most = min(wide, power(depth))
-    found = []
+    found = dict[DotTile, float]()
     for rows, columns in SHAPES:
         if rows * columns <= registers(target, wide) and rows <= m and columns <= n:
             waste = -(-m // rows) * rows / m * (-(-n // columns) * columns / n)
             panel = max(1, min(_PANEL // (columns * depth * 4), -(-n // columns) // 8))
-            cost = waste * (1 / rows + 1 / columns + 1)
-            found.append((cost, DotTile(rows, columns, most, panel)))
-    return [tile for _, tile in sorted(found, key=lambda x: x[0])]
+            found[DotTile(rows, columns, most, panel)] = waste * (1 / rows + 1 / columns + 1)
+    return found
