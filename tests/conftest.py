@@ -25,13 +25,15 @@ _COMMON = {
     "suppress_health_check": [HealthCheck.too_slow, HealthCheck.data_too_large],
 }
 settings.register_profile("dev", max_examples=20, **_COMMON)
-settings.register_profile("ci", max_examples=60, derandomize=True, print_blob=True, **_COMMON)
+settings.register_profile("ci", max_examples=40, derandomize=True, print_blob=True, **_COMMON)
 settings.register_profile("long", max_examples=5000, print_blob=True, **_COMMON)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci" if os.environ.get("CI") else "dev"))
 
 # Threads of PyTorch's operators sleep where they wait for one another: workers of a run share few
 # cores, which those that spin would take from those that compute.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+# Inductor compiles in the process: each of the others it would start imports all of PyTorch.
+os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
 
 # Tests start from an empty cache of kernels; the workers of one run share it.
 _cache = None

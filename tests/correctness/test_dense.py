@@ -47,21 +47,21 @@ def check_one(draw: Any, p: Problem, target: str, exact: Any) -> None:
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_a_convolution_is_right_by_any_schedule(target, data):
     check_one(data.draw, data.draw(convolutions()), target, convolution)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_a_convolution_in_three_dimensions_is_right_by_any_schedule(target, data):
     check_one(data.draw, data.draw(volumes()), target, convolution)
 
 
 @pytest.mark.parametrize("target", TARGETS)
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(data=st.data())
 def test_a_product_of_matrices_is_right_by_any_schedule(target, data):
     check_one(data.draw, data.draw(products()), target, product)

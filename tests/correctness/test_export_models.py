@@ -38,7 +38,7 @@ def test_a_network_gives_the_same_outputs(
     name: str, dtype: str | None, tmp_path: Path, capsys: Any
 ) -> None:
     path, folder = tmp_path / "m.onnx", tmp_path / "net"
-    path.write_bytes(NETWORKS[name]().model(batch="N"))
+    path.write_bytes(NETWORKS[name](16).model(batch="N"))
     model = tilewright.load(path, dtype=dtype)
     more = [] if dtype is None else ["--dtype", dtype]
     size = model.inputs[0].shape[2]

@@ -41,8 +41,9 @@ def test_every_pass_leaves_a_graph_that_computes_the_same(name):
     graph = model.graph({"x": x})
     wanted = run(own_outputs(graph), x=x)["y"]
     for change in PASSES:
-        graph = check(change(graph))
-        assert relative(run(own_outputs(graph), x=x)["y"], wanted) < 1e-5, change.__name__
+        before, graph = graph, check(change(graph))
+        if graph != before:
+            assert relative(run(own_outputs(graph), x=x)["y"], wanted) < 1e-5, change.__name__
 
 
 @pytest.mark.parametrize("kind", ["AveragePool", "MaxPool"])

@@ -64,8 +64,9 @@ def test_it_is_right_by_every_tile(data):
     assert error < TOLERANCE[p.dtype], f"{tile}: relative error {error:.2g}"
 
 
-@pytest.mark.parametrize("lanes", [8, 16])
-@pytest.mark.parametrize(("stride", "dilation"), [(1, 1), ((2, 1), 1), (1, 2), (3, (2, 1))])
+@pytest.mark.parametrize(
+    ("stride", "dilation", "lanes"), [(1, 1, 8), ((2, 1), 1, 16), (1, 2, 8), (3, (2, 1), 16)]
+)
 def test_tiles_of_several_rows_are_right(stride, dilation, lanes):
     p = layer(40, 8, (13, 11), stride=stride, dilation=dilation, padding=2, epilogue=("bias",))
     tile = GroupTile(rows=3, columns=2, lanes=lanes, band=2, vectors=2)

@@ -63,15 +63,16 @@ def test_batches_share_kernels_and_are_right(target: str) -> None:
 
 
 @pytest.mark.needs_onnx
+@pytest.mark.usefixtures("plain_code")
 @pytest.mark.parametrize(("name", "threads"), [*((n, 1) for n in NETWORKS), ("inception", 2)])
 def test_batches_of_a_cpu_share_kernels_and_are_right(name: str, threads: int) -> None:
     """Also where what is concatenated is written in place, and layers read parts of it."""
-    data = NETWORKS[name]().model(batch="N")
+    data = NETWORKS[name](16).model(batch="N")
     exact = tilewright.load(data, target="llvm")  # an image at a time
     model = tilewright.load(data, target=f"llvm -threads={threads}")
     sets = []
     for batch in (2, 3, 5):
-        x = np.random.default_rng(batch).standard_normal((batch, 3, 32, 32)).astype("float32")
+        x = np.random.default_rng(batch).standard_normal((batch, 3, 16, 16)).astype("float32")
         wanted = np.concatenate([exact(x[k : k + 1]) for k in range(batch)])
         found = np.full_like(wanted, np.nan)
         model.run({"x": x}, outputs={next(iter(model.outputs)): found})

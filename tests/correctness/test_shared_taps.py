@@ -88,8 +88,8 @@ def test_groups_are_right_by_warps(values: dict[str, Any], own: int, target: str
     assert warp_times(p)
     found = TEMPLATES["gpu.warp_boxes"].candidates(p, Target.parse(target))
     assert len(found) > 4
-    for k, tile in enumerate(found[:: len(found) // 2]):
-        check_tile("gpu.warp_boxes", p, replace(tile, boxes=2, producer=k % 2), target)
+    for k, tile in enumerate((found[0], found[len(found) // 2])):
+        check_tile("gpu.warp_boxes", p, replace(tile, boxes=2, producer=k), target)
 
 
 @pytest.mark.parametrize("target", TARGETS)

