@@ -7,6 +7,7 @@ import ctypes
 import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,8 @@ pytestmark = [
 
 def make(folder: Path, *more: str) -> None:
     """Run the Makefile, strictly."""
-    flags = "CFLAGS=-O1 -fPIC -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=fast"
-    subprocess.run(["make", "-s", "-j2", f"CC={COMPILER}", flags, *more], cwd=folder, check=True)
+    own = "CFLAGS=-O1 -fPIC -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=fast"
+    subprocess.run(["make", "-s", "-j2", f"CC={COMPILER}", own, *more], cwd=folder, check=True)
 
 
 def built(folder: Path, *files: Path, name: str | None = None, more: tuple[str, ...] = ()) -> None:
@@ -93,7 +94,10 @@ class Library:
         self._library, self._name = ctypes.CDLL(str(folder / "model.so")), folder.name
 
     def __call__(self, function: str, *args: Any) -> None:
-        status = self._library[f"{self._name}_{function}"](*args)
+        call = self._library[f"{self._name}_{function}"]
+        if function == "destroy":
+            call.restype = None
+        status = call(*args) or 0
         text = self._library[f"{self._name}_error"]
         text.restype = ctypes.c_char_p
         assert status == 0, text(status)
@@ -110,49 +114,64 @@ def branches() -> tuple[bytes, dict[str, Any]]:
     return data, {"x": np.random.default_rng(1).standard_normal((1, 16, 6, 6)).astype("float32")}
 
 
-@pytest.mark.needs_opencl
-@pytest.mark.parametrize("device", ["", " -device=mali"])
-def test_opencl_gives_the_same_outputs(device: str, tmp_path: Path) -> None:
-    """In this process, whose PoCL compiles for the processor (tests/support/pocl.py); what is
-    written for a device that is not there runs on others."""
-    data, given = branches()
-    wanted, folder = tilewright.load(data).run(given), tmp_path / "net"
-    tilewright.load(data, target=f"opencl{device}").export(given, folder)
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    library = next(x.split()[-1] for x in lines if "libOpenCL" in x)  # that pyopencl is linked to
-    header = Path(__file__).parents[1] / "support" / "opencl"
-    make(folder, f"CPPFLAGS=-I{header}", f"LDLIBS={library}")
-    call, whole, other = Library(folder, library), ctypes.c_void_p(), ctypes.c_void_p()
-    call("create", ctypes.byref(whole), str(folder / "net.weights").encode(), 0)
-    call("clone", ctypes.byref(other), whole)
-    for one in (other, whole):
-        found = [np.zeros_like(x) for x in wanted.values()]
-        call("run", one, *(ctypes.c_void_p(a.ctypes.data) for a in (given["x"], *found)))
-        for x, y in zip(wanted.values(), found, strict=True):
-            assert relative(y, x) < 1e-5
-        call("destroy", one)
-    if device:
-        text = "".join(p.read_text() for p in folder.glob("*.cl"))
-        sizes = re.findall(r"reqd_work_group_size\((\d+), (\d+), (\d+)\)", text)
-        assert max(int(x) * int(y) * int(z) for x, y, z in sizes) <= 256
-        assert "__local" not in text
-
-
-def cuda_flags() -> tuple[str, ...]:
-    """Where CUDA's header is; and the driver's library, which needs no toolkit."""
+def flags(kind: str) -> tuple[str, ...]:
+    """Where headers and libraries are: the driver's is there without a toolkit; that of OpenCL is
+    what pyopencl is linked to, and its header comes with the tests."""
+    if kind == "opencl":
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        library = next(x.split()[-1] for x in lines if "libOpenCL" in x)
+        return f"CPPFLAGS=-I{Path(__file__).parents[1] / 'support' / 'opencl'}", f"LDLIBS={library}"
+    if kind == "llvm":
+        return ("LDLIBS=-lm",)
     found = [f for f in include_folders() if Path(f, "cuda.h").exists()]
     if not found:
         pytest.skip("cuda.h is not installed")
     return f"CPPFLAGS=-I{found[0]}", "LDLIBS=-l:libcuda.so.1"
 
 
+@pytest.mark.parametrize("target", [
+    "llvm", pytest.param("cuda", marks=pytest.mark.needs_cuda),
+    pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("opencl -device=mali", marks=pytest.mark.needs_opencl),
+])  # fmt: skip
+def test_models_of_a_process_share_weights(target: str, tmp_path: Path) -> None:
+    """In this process, whose PoCL compiles for the processor (tests/support/pocl.py); what is
+    written for a device that is not there runs on others."""
+    data, given = branches()
+    wanted, folder = tilewright.load(data).run(given), tmp_path / "net"
+    tilewright.load(data, target=target).export(given, folder)
+    more = flags(target.split()[0])
+    make(folder, *more)
+    call = Library(folder, more[-1].removeprefix("LDLIBS="))
+    whole, other = ctypes.c_void_p(), ctypes.c_void_p()
+    call("create", ctypes.byref(whole), str(folder / "net.weights").encode(), 0)
+    call("clone", ctypes.byref(other), whole)
+
+    def run(one: ctypes.c_void_p) -> None:
+        for _ in range(4):
+            found = [np.zeros_like(x) for x in wanted.values()]
+            call("run", one, *(ctypes.c_void_p(a.ctypes.data) for a in (given["x"], *found)))
+            for x, y in zip(wanted.values(), found, strict=True):
+                assert relative(y, x) < 1e-5
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(run, [whole, other]))
+    for one in (other, whole):
+        call("destroy", one)
+    text = "".join(p.read_text() for p in folder.glob("*.cl"))
+    if "mali" in target:
+        sizes = re.findall(r"reqd_work_group_size\((\d+), (\d+), (\d+)\)", text)
+        assert max(int(x) * int(y) * int(z) for x, y, z in sizes) <= 256
+        assert "__local" not in text
+
+
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
 def test_cuda_is_written_without_a_gpu(arch: str, tmp_path: Path) -> None:
     data, given = branches()
-    flags, folder = cuda_flags(), tmp_path / "net"
+    more, folder = flags("cuda"), tmp_path / "net"
     tilewright.load(data, target=f"cuda -arch={arch}", dtype="float16").export(given, folder)
-    make(folder, *flags, "libnet.a", "net_main.o")
+    make(folder, *more, "libnet.a", "net_main.o")
     text = (folder / "net.c").read_text()
     assert ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16" in text) == (arch == "sm_90a")
     assert len([*folder.glob("*.cubin")]) == len([*folder.glob("*.cu")]) > 1
@@ -160,13 +179,13 @@ def test_cuda_is_written_without_a_gpu(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.needs_cuda
 def test_cuda_gives_the_same_outputs(tmp_path: Path) -> None:
-    flags, folder = cuda_flags(), tmp_path / "net"
+    more, folder = flags("cuda"), tmp_path / "net"
     model = tilewright.load(resnet().model(), target="cuda", dtype="float16")
     x = np.random.default_rng(5).standard_normal((1, 3, 32, 32)).astype("float32")
     wanted = model(x)
     model.export({"x": x}, folder)
     x.tofile(tmp_path / "x.raw")
-    built(folder, tmp_path / "x.raw", tmp_path / "y.raw", more=flags)
+    built(folder, tmp_path / "x.raw", tmp_path / "y.raw", more=more)
     found = np.fromfile(tmp_path / "y.raw", "float32").reshape(wanted.shape)
     np.testing.assert_array_equal(found, wanted)
 

@@ -70,7 +70,7 @@ static int load(struct MODEL *model) {
   int status = 0;
   cl_uint align = 0;
   TRY(clGetDeviceInfo(model->device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align, &align, NULL));
-  if (align > 8 * APART) return NO_DEVICE; /* parts of memory begin at multiples of APART bytes */
+  if (align > 8 * APART) return NO_PARTS; /* which begin at multiples of APART bytes */
   model->context = clCreateContext(NULL, 1, &model->device, NULL, NULL, &status);
   TRY(status);
   for (int k = 0; k < CODES; ++k) TRY(built(model, model->programs + k, codes[k]));
