@@ -80,7 +80,7 @@ def _spaces(call: Call) -> tuple[int, ...]:
 
 def write(executor: Executor, name: str) -> Written:
     """What CUDA adds."""
-    layout, codes = Layout(executor, _spaces), _Codes()
+    layout, codes = Layout(executor, _spaces, apart=False), _Codes()
     ahead = [x for call in layout.ahead for x in codes.launches(call, layout)]
     steps = [x for call in layout.steps for x in codes.launches(call, layout)]
     files: dict[str, str | bytes] = {}

@@ -3,28 +3,27 @@ tables that a text in C goes through."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-
-import numpy as np
+from typing import Any
 
 from tilewright.graph.errors import ModelError
 from tilewright.graph.executor import Executor
-from tilewright.graph.memory import plan
+from tilewright.graph.memory import slots
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Value
 from tilewright.ir.dtype import dtype
 from tilewright.runtime.kernel import Kernel
 from tilewright.topi.problem import TensorType
 
-#: What kernels of OpenCL take begins at multiples of this many bytes: the most that devices ask
-#: of parts of memory (CL_DEVICE_MEM_BASE_ADDR_ALIGN).
-APART = 512
-#: Memory of the model, in C: weights, what they are computed of, values; then inputs and outputs.
-WEIGHTS, RAW, MEMORY, GIVEN = range(4)
+#: What lies in a block of a GPU's memory begins at multiples of this many bytes.
+_APART = 256
 #: Arguments that are no place in memory.
 SCALAR, MAP = -1, -2
+#: What blocks are for: weights, which clones share; what is read once; values and workspaces.
+SHARED, ONCE, OWN = range(3)
 
 
 @dataclass(frozen=True)
@@ -70,55 +69,74 @@ class Launch:
     marks: int = 0
 
 
+@dataclass
+class Block:
+    """Memory of the device, for whatever use: its bytes, of which the first ``filled`` are those of
+    the file behind ``begin``."""
+
+    use: int
+    nbytes: int = 0
+    begin: int = 0
+    filled: int = 0
+
+    def add(self, nbytes: int) -> int:
+        """Where the next so many bytes begin."""
+        begin, self.nbytes = self.nbytes, self.nbytes + -(-nbytes // _APART) * _APART
+        return begin
+
+    @property
+    def row(self) -> str:
+        """As C has it."""
+        return f"{{{self.use}, {max(1, self.nbytes)}u, {self.begin}u, {self.filled}u}}"
+
+
 class Layout:
     """Where everything is, and the calls: ``ahead``, once, and ``steps``.
 
-    ``weights`` has constants as the file has them: those that are ``kept`` first, then those that
-    others are computed of. Workspaces of kernels are behind the values of the memory, one set a
-    stream.
+    Inputs and outputs are the first blocks, of ``given`` bytes each; ``weights`` is the content of
+    the file. With ``apart``, whatever kernels take is a block of its own, as memory objects have no
+    addresses inside, and values take turns in them. Else there is one for each use: values are
+    where the plan has them, workspaces of each stream behind them.
     """
 
-    def __init__(self, executor: Executor, spaces: Callable[[Call], Sequence[int]]) -> None:
+    def __init__(
+        self, executor: Executor, spaces: Callable[[Call], Sequence[int]], apart: bool
+    ) -> None:
         self.executor, self._sizes = executor, spaces
-        self._kept, self._raw = bytearray(), bytearray()
-        self._at: dict[int, tuple[int, int]] = {}
-        made: list[tuple[int, TensorType]] = []
-        for number, found in executor.constants.items():
-            if isinstance(found, TensorType):
-                made.append((number, found))
-            else:
-                self._at[number] = WEIGHTS, _added(self._kept, found)
-        self.kept = len(self._kept)
-        self.weight_bytes = _apart(self.kept)
-        for number, kind in made:
-            self._at[number] = WEIGHTS, self.weight_bytes
-            self.weight_bytes += _apart(_bytes_of(kind))
-        # The plan is for lines of caches; parts of memory are further apart.
-        wider = [replace(x, nbytes=_apart(x.nbytes)) for x in executor.lifetimes]
-        values = plan(wider)
-        self._at |= {number: (MEMORY, begin) for number, begin in values.offsets.items()}
-        graph = executor.graph
+        graph, known = executor.graph, executor.known
         outside: list[Value] = [*graph.inputs, *map(owner, graph.outputs.values())]
-        for k, x in enumerate(outside):
-            self._at[executor.index[x]] = GIVEN + k, 0
         self.given = [_bytes_of(TensorType(x.shape, x.dtype)) for x in outside]
-        self.ahead = [self._prepares(k) for k in range(len(executor.known.ahead))]
+        self.blocks = [Block(OWN, nbytes) for nbytes in self.given]
+        self._pools = {} if apart else {u: self._block(u) for u in (SHARED, ONCE, OWN)}
+        self._at = {executor.index[x]: (k, 0) for k, x in enumerate(outside)}
+        self._file = bytearray()
+        made = {n: x for n, x in executor.constants.items() if isinstance(x, TensorType)}
+        for number, found in executor.constants.items():
+            if number not in made:
+                self._at[number] = self._constant(SHARED, found)
+        reads = [
+            [Argument(*self._constant(ONCE, x), x.nbytes) for x in a.reads] for a in known.ahead
+        ]
+        for number, kind in made.items():
+            self._at[number] = self._place(SHARED, _bytes_of(kind))
+        if apart:
+            turns, sizes = slots(executor.lifetimes)
+            numbers = [self._block(OWN, size) for size in sizes]
+            self._at |= {k: (numbers[turn], 0) for k, turn in enumerate(turns)}
+        else:
+            own, begin = self._place(OWN, executor.plan.nbytes)
+            self._at |= {k: (own, begin + at) for k, at in executor.plan.offsets.items()}
+        self.ahead = [
+            Call(a.kernel, (*takes, *(self._argument(n, made[n]) for n in a.makes)), (), "prepares")
+            for a, takes in zip(known.ahead, reads, strict=True)
+        ]
         self.steps = self._steps()
-        self._spaces = [values.nbytes]  # where those of each stream begin, and the end
-        for stream in (0, 1):
-            own = (spaces(c) for c in (*self.ahead, *self.steps) if c.stream == stream)
-            most = max((sum(map(_apart, sizes)) for sizes in own), default=0)
-            self._spaces.append(self._spaces[-1] + most)
+        self._spaces = self._workspaces()
 
     @property
     def weights(self) -> bytes:
-        """The file."""
-        return bytes(self._kept + self._raw)
-
-    @property
-    def memory(self) -> int:
-        """Bytes of values and of workspaces."""
-        return self._spaces[-1]
+        """The content of the file."""
+        return bytes(self._file)
 
     @property
     def events(self) -> int:
@@ -127,18 +145,41 @@ class Layout:
 
     def spaces(self, call: Call) -> list[Argument]:
         """Workspaces of a call, which those of the same stream share."""
-        found, at = [], self._spaces[call.stream]
-        for size in self._sizes(call):
-            found.append(Argument(MEMORY, at, size))
-            at += _apart(size)
-        return found
+        sizes = enumerate(self._sizes(call))
+        return [Argument(*self._spaces[call.stream, k], size) for k, size in sizes]
 
-    def _prepares(self, k: int) -> Call:
-        ahead = self.executor.known.ahead[k]
-        places = [Argument(RAW, _added(self._raw, x), x.nbytes) for x in ahead.reads]
-        kinds: dict[int, TensorType] = self.executor.known.arrays
-        places += [Argument(*self._at[n], _bytes_of(kinds[n])) for n in ahead.makes]
-        return Call(ahead.kernel, tuple(places), (), "prepares constants")
+    def _block(self, use: int, nbytes: int = 0) -> int:
+        self.blocks.append(Block(use, nbytes))
+        return len(self.blocks) - 1
+
+    def _place(self, use: int, nbytes: int) -> tuple[int, int]:
+        """A block with room for so many bytes, and where they begin."""
+        where = self._pools[use] if self._pools else self._block(use)
+        return where, self.blocks[where].add(nbytes)
+
+    def _constant(self, use: int, array: Any) -> tuple[int, int]:
+        where, at = self._place(use, array.nbytes)
+        block = self.blocks[where]
+        if not block.filled:
+            block.begin = len(self._file)
+        self._file += bytes(block.begin + at - len(self._file)) + array.tobytes()
+        block.filled = len(self._file) - block.begin
+        return where, at
+
+    def _read_once(self, array: Any) -> Argument:
+        return Argument(*self._constant(ONCE, array), array.nbytes)
+
+    def _argument(self, number: int, kind: TensorType, offset: int = 0) -> Argument:
+        where, at = self._at[number]
+        return Argument(where, at + offset, _bytes_of(kind))
+
+    def _workspaces(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """By stream, and position among the workspaces of a call."""
+        most: dict[tuple[int, int], int] = {}
+        for call in (*self.ahead, *self.steps):
+            for k, size in enumerate(self._sizes(call)):
+                most[call.stream, k] = max(most.get((call.stream, k), 0), size)
+        return {key: self._place(OWN, size) for key, size in most.items()}
 
     def _steps(self) -> list[Call]:
         beside = self.executor.branches
@@ -146,11 +187,9 @@ class Layout:
         event = {k: 1 + number for number, k in enumerate(marked)}
         found = []
         for k, step in enumerate(self.executor.steps):
-            places = []
-            for number, offset, kind in zip(step.arguments, step.offsets, step.types, strict=True):
-                where, at = self._at[number]
-                places.append(Argument(where, at + offset, _bytes_of(kind)))
-            call = Call(step.kernel, tuple(places), step.counts, step.node.operator)
+            takes = zip(step.arguments, step.types, step.offsets, strict=True)
+            places = tuple(self._argument(*x) for x in takes)
+            call = Call(step.kernel, places, step.counts, step.node.operator)
             if beside is not None:
                 awaited = beside.waits[k]
                 waits = 0 if awaited is None else event[awaited]
@@ -176,39 +215,41 @@ def tables(
     """What the text in C goes through."""
     graph = layout.executor.graph
     launches = [*ahead, *steps]
-    firsts = np.cumsum([0, *(len(x.arguments) for x in launches)])
-    rows = [_row(x, int(first), cuda) for x, first in zip(launches, firsts, strict=False)]
+    firsts = itertools.accumulate((len(x.arguments) for x in launches), initial=0)
+    rows = [_row(x, first, cuda) for x, first in zip(launches, firsts, strict=False)]
     arguments = [x.row for launch in launches for x in launch.arguments]
     most = max(len(x.arguments) for x in launches)
-    file = len(layout.weights)
     more = "unsigned shared, asked; int stream, waits, marks;" if cuda else ""
     shared = "unsigned shared;" if cuda else ""
     code = "\n".join(f"extern const char {name}_code_{k}[];" for k in range(codes))
-    listed = ", ".join(f"{name}_code_{k}" for k in range(codes))
+    listed = _lines([f"{name}_code_{k}" for k in range(codes)])
     outputs = len(graph.outputs)
     return f"""\
 {code}
-static const char *const codes[] = {{{listed}}};
+static const char *const codes[] = {{
+{listed}
+}};
 
-/* Memory: weights, what some of them are computed of, values, then inputs and outputs. */
-enum {{ WEIGHTS = {WEIGHTS}, RAW = {RAW}, MEMORY = {MEMORY}, GIVEN = {GIVEN} }};
-enum {{ SCALAR = {SCALAR}, MAP = {MAP} }};
 enum {{ CODES = {codes}, FUNCTIONS = {len(functions)}, PREPARATIONS = {len(ahead)} }};
 enum {{ LAUNCHES = {len(steps)}, ARGUMENTS = {len(arguments)}, MOST_ARGUMENTS = {most} }};
-enum {{ INPUTS = {len(graph.inputs)}, OUTPUTS = {outputs}, APART = {APART} }};
+enum {{ INPUTS = {len(graph.inputs)}, OUTPUTS = {outputs}, BLOCKS = {len(layout.blocks)} }};
 
-/* The weights are what the file begins with, and what is computed of the rest of it. */
-static const size_t FILE_BYTES = {file}u, KEPT_BYTES = {layout.kept}u;
-static const size_t WEIGHT_BYTES = {max(1, layout.weight_bytes)}u;
-static const size_t RAW_BYTES = {max(1, file - layout.kept)}u;
-static const size_t MEMORY_BYTES = {max(1, layout.memory)}u;
+/* Memory on the device: inputs, outputs, and blocks that clones share (weights), that are needed
+   once (what weights are computed of), and of each model's own (values). Those of the file begin
+   with some bytes of it. */
+enum {{ SHARED = {SHARED}, ONCE = {ONCE}, OWN = {OWN} }};
+static const size_t FILE_BYTES = {len(layout.weights)}u;
 static const size_t given[] = {{{", ".join(f"{n}u" for n in layout.given)}}};
+static const struct block {{ int use; size_t bytes, begin, filled; }} blocks[] = {{
+{_lines([x.row for x in layout.blocks])}
+}};
 
 static const struct function {{ int code; const char *symbol; {shared} }} functions[] = {{
 {_lines(functions)}
 }};
 
-/* Where something is, and the bytes before it and of it; or a scalar. */
+/* The block that something is in, the bytes before it, and its own; or a scalar or a map. */
+enum {{ SCALAR = {SCALAR}, MAP = {MAP} }};
 static const struct argument {{ int where; uint64_t at; size_t bytes; }} arguments[] = {{
 {_lines(arguments)}
 }};
@@ -242,17 +283,6 @@ def _row(x: Launch, first: int, cuda: bool) -> str:
 
 def _lines(rows: Sequence[str]) -> str:
     return ",\n".join(f"  {row}" for row in rows) or "  {0}"
-
-
-def _added(to: bytearray, array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> int:
-    begin = len(to)
-    to += array.tobytes()
-    to += bytes(-len(to) % APART)
-    return begin
-
-
-def _apart(nbytes: int) -> int:
-    return -(-nbytes // APART) * APART
 
 
 def _bytes_of(kind: TensorType) -> int:

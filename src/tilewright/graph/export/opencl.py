@@ -5,7 +5,6 @@ from __future__ import annotations
 from tilewright.graph.errors import ModelError
 from tilewright.graph.executor import Executor
 from tilewright.graph.export.launches import (
-    APART,
     SCALAR,
     Argument,
     Call,
@@ -47,7 +46,7 @@ def _launches(
     call: Call, layout: Layout, numbers: dict[OpenCLProgram, int], functions: list[str]
 ) -> list[Launch]:
     program, scalars = _program(call), _scalars(call)
-    if any(x.at % APART for x in call.places):
+    if any(x.at for x in call.places):
         raise ModelError(f"{call.what} takes a part of a tensor: OpenCL's memory has no such parts")
     code = numbers.setdefault(program, len(numbers))
     memories = [*call.places, *layout.spaces(call)]
@@ -67,7 +66,7 @@ def _launches(
 
 def write(executor: Executor, name: str) -> Written:
     """What OpenCL adds."""
-    layout = Layout(executor, _spaces)
+    layout = Layout(executor, _spaces, apart=True)
     numbers: dict[OpenCLProgram, int] = {}
     functions: list[str] = []
     ahead = [x for call in layout.ahead for x in _launches(call, layout, numbers, functions)]

@@ -8,7 +8,7 @@
 
 typedef int32_t cl_int;
 typedef uint32_t cl_uint;
-typedef cl_uint cl_bool, cl_buffer_create_type, cl_device_info, cl_program_build_info;
+typedef cl_uint cl_bool, cl_device_info, cl_program_build_info;
 typedef uint64_t cl_bitfield;
 typedef cl_bitfield cl_device_type, cl_mem_flags, cl_command_queue_properties;
 typedef intptr_t cl_context_properties;
@@ -20,13 +20,11 @@ typedef struct _cl_mem *cl_mem;
 typedef struct _cl_program *cl_program;
 typedef struct _cl_kernel *cl_kernel;
 typedef struct _cl_event *cl_event;
-typedef struct { size_t origin, size; } cl_buffer_region;
 typedef void (*cl_told)(const char *, const void *, size_t, void *);
 typedef void (*cl_built)(cl_program, void *);
 
 enum { CL_SUCCESS = 0, CL_TRUE = 1, CL_MEM_READ_WRITE = 1, CL_DEVICE_TYPE_GPU = 4 };
-enum { CL_DEVICE_TYPE = 0x1000, CL_DEVICE_MEM_BASE_ADDR_ALIGN = 0x1019 };
-enum { CL_PROGRAM_BUILD_LOG = 0x1183, CL_BUFFER_CREATE_TYPE_REGION = 0x1220 };
+enum { CL_DEVICE_TYPE = 0x1000, CL_PROGRAM_BUILD_LOG = 0x1183 };
 #define CL_DEVICE_TYPE_ALL 0xFFFFFFFFu
 
 cl_int clGetPlatformIDs(cl_uint, cl_platform_id *, cl_uint *);
@@ -42,7 +40,6 @@ cl_int clBuildProgram(cl_program, cl_uint, const cl_device_id *, const char *, c
 cl_int clGetProgramBuildInfo(
     cl_program, cl_device_id, cl_program_build_info, size_t, void *, size_t *);
 cl_mem clCreateBuffer(cl_context, cl_mem_flags, size_t, void *, cl_int *);
-cl_mem clCreateSubBuffer(cl_mem, cl_mem_flags, cl_buffer_create_type, const void *, cl_int *);
 cl_kernel clCreateKernel(cl_program, const char *, cl_int *);
 cl_int clSetKernelArg(cl_kernel, cl_uint, size_t, const void *);
 cl_int clEnqueueNDRangeKernel(

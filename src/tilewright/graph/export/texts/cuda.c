@@ -4,7 +4,7 @@ struct MODEL {
   CUcontext context;
   CUmodule modules[CODES];
   CUfunction functions[FUNCTIONS];
-  CUdeviceptr bases[GIVEN + INPUTS + OUTPUTS];
+  CUdeviceptr bases[BLOCKS];
   CUstream stream;
   CUgraphExec graph;
   int shared; /* code and weights are another one's */
@@ -79,7 +79,7 @@ static int describe(struct MODEL *model) {
   return 0;
 }
 
-/* Code, weights, and what is computed of weights alone. */
+/* Code, weights, and what others are computed of. */
 static int load(struct MODEL *model, const char *weights) {
   for (int k = 0; k < CODES; ++k) TRY(cuModuleLoadData(model->modules + k, codes[k]));
   for (int k = 0; k < FUNCTIONS; ++k) {
@@ -89,18 +89,23 @@ static int load(struct MODEL *model, const char *weights) {
       TRY(cuFuncSetAttribute(
           *function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, functions[k].shared));
   }
-  TRY(cuMemAlloc(model->bases + WEIGHTS, WEIGHT_BYTES));
-  TRY(cuMemAlloc(model->bases + RAW, RAW_BYTES));
-  TRY(cuMemcpyHtoD(model->bases[WEIGHTS], weights, KEPT_BYTES));
-  TRY(cuMemcpyHtoD(model->bases[RAW], weights + KEPT_BYTES, FILE_BYTES - KEPT_BYTES));
+  for (int k = 0; k < BLOCKS; ++k) {
+    const struct block *b = blocks + k;
+    if (b->use == OWN) continue;
+    TRY(cuMemAlloc(model->bases + k, b->bytes));
+    if (b->filled) TRY(cuMemcpyHtoD(model->bases[k], weights + b->begin, b->filled));
+  }
   return 0;
 }
 
 static int prepare(struct MODEL *model) {
   for (int k = 0; k < PREPARATIONS; ++k) TRY(launch(model, preparations + k, model->stream));
   TRY(cuStreamSynchronize(model->stream));
-  TRY(cuMemFree(model->bases[RAW]));
-  model->bases[RAW] = 0;
+  for (int k = 0; k < BLOCKS; ++k) {
+    if (blocks[k].use != ONCE) continue;
+    TRY(cuMemFree(model->bases[k]));
+    model->bases[k] = 0;
+  }
   return 0;
 }
 
@@ -147,9 +152,8 @@ static int record(struct MODEL *model) {
 
 static int begin(struct MODEL *model, const char *weights) {
   TRY(cuStreamCreate(&model->stream, CU_STREAM_NON_BLOCKING));
-  TRY(cuMemAlloc(model->bases + MEMORY, MEMORY_BYTES));
-  for (int k = 0; k < INPUTS + OUTPUTS; ++k)
-    TRY(cuMemAlloc(model->bases + GIVEN + k, given[k] ? given[k] : 1));
+  for (int k = 0; k < BLOCKS; ++k)
+    if (blocks[k].use == OWN) TRY(cuMemAlloc(model->bases + k, blocks[k].bytes));
   if (weights != NULL) TRY(load(model, weights));
   TRY(describe(model));
   if (weights != NULL) TRY(prepare(model));
@@ -176,7 +180,8 @@ static int made_of(struct MODEL **made, const char *weights, int number, const s
   } else {
     model->device = of->device;
     memcpy(model->functions, of->functions, sizeof of->functions);
-    model->bases[WEIGHTS] = of->bases[WEIGHTS];
+    for (int k = 0; k < BLOCKS; ++k)
+      if (blocks[k].use == SHARED) model->bases[k] = of->bases[k];
     model->shared = 1;
     status = (int)cuDevicePrimaryCtxRetain(&model->context, model->device);
   }
@@ -207,8 +212,9 @@ void MODEL_destroy(struct MODEL *model) {
   if (model->context != NULL && cuCtxPushCurrent(model->context) == CUDA_SUCCESS) {
     if (model->stream != NULL) cuStreamSynchronize(model->stream);
     if (model->graph != NULL) cuGraphExecDestroy(model->graph);
-    for (int k = 0; k < GIVEN + INPUTS + OUTPUTS; ++k)
-      if (model->bases[k] && !(model->shared && k == WEIGHTS)) cuMemFree(model->bases[k]);
+    for (int k = 0; k < BLOCKS; ++k)
+      if (model->bases[k] && !(model->shared && blocks[k].use == SHARED))
+        cuMemFree(model->bases[k]);
     for (int k = 0; k < CODES && !model->shared; ++k)
       if (model->modules[k] != NULL) cuModuleUnload(model->modules[k]);
     if (model->stream != NULL) cuStreamDestroy(model->stream);
@@ -218,7 +224,7 @@ void MODEL_destroy(struct MODEL *model) {
   release(model);
 }
 
-unsigned long long MODEL_buffer(const struct MODEL *model, int k) { return model->bases[GIVEN + k]; }
+unsigned long long MODEL_buffer(const struct MODEL *model, int k) { return model->bases[k]; }
 
 int MODEL_launch(struct MODEL *model, void *stream) {
   TRY(cuCtxPushCurrent(model->context));
@@ -236,7 +242,7 @@ int MODEL_wait(struct MODEL *model) {
 }
 
 static int copied(struct MODEL *model, const void *const *inputs, void *const *outputs) {
-  const CUdeviceptr *at = model->bases + GIVEN;
+  const CUdeviceptr *at = model->bases;
   for (int k = 0; k < INPUTS; ++k)
     if (given[k]) TRY(cuMemcpyHtoDAsync(at[k], inputs[k], given[k], model->stream));
   TRY(cuGraphLaunch(model->graph, model->stream));

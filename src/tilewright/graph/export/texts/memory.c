@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ALIGNED = 64, NO_FILE = 1001, NO_MEMORY, NO_DEVICE, NO_PARTS };
+enum { ALIGNED = 64, NO_FILE = 1001, NO_MEMORY, NO_DEVICE };
 
 /* Memory that begins at a multiple of ALIGNED bytes; NULL where there is none. */
 static void *allocate(size_t bytes) {
@@ -36,7 +36,6 @@ static const char *own_error(int status) {
     case NO_FILE: return "the weights cannot be read";
     case NO_MEMORY: return "there is no memory";
     case NO_DEVICE: return "there is no such device";
-    case NO_PARTS: return "memory of the device has no parts as close together as the model's";
     default: return "it failed";
   }
 }

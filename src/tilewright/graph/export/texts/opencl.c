@@ -3,8 +3,7 @@ struct MODEL {
   cl_context context;
   cl_command_queue queue;
   cl_program programs[CODES];
-  cl_mem bases[GIVEN + INPUTS + OUTPUTS];
-  cl_mem parts[ARGUMENTS];
+  cl_mem bases[BLOCKS];
   cl_kernel kernels[PREPARATIONS + LAUNCHES];
   int shared; /* code and weights are another one's */
 };
@@ -58,34 +57,25 @@ static int built(struct MODEL *model, cl_program *made, const char *text) {
   return status;
 }
 
-static int buffer(struct MODEL *model, int k, size_t bytes) {
-  int status = 0;
-  model->bases[k] =
-      clCreateBuffer(model->context, CL_MEM_READ_WRITE, bytes ? bytes : 1, NULL, &status);
-  return status;
-}
-
-/* Code, and memory for weights and for those of which others are computed. */
 static int load(struct MODEL *model) {
   int status = 0;
-  cl_uint align = 0;
-  TRY(clGetDeviceInfo(model->device, CL_DEVICE_MEM_BASE_ADDR_ALIGN, sizeof align, &align, NULL));
-  if (align > 8 * APART) return NO_PARTS; /* which begin at multiples of APART bytes */
   model->context = clCreateContext(NULL, 1, &model->device, NULL, NULL, &status);
   TRY(status);
   for (int k = 0; k < CODES; ++k) TRY(built(model, model->programs + k, codes[k]));
-  TRY(buffer(model, WEIGHTS, WEIGHT_BYTES));
-  TRY(buffer(model, RAW, RAW_BYTES));
   return 0;
 }
 
-/* Memory between kernels, and kernels with what they take. */
+/* Memory, and kernels with what they take. */
 static int place(struct MODEL *model) {
   int status = 0;
   model->queue = clCreateCommandQueue(model->context, model->device, 0, &status);
   TRY(status);
-  TRY(buffer(model, MEMORY, MEMORY_BYTES));
-  for (int k = 0; k < INPUTS + OUTPUTS; ++k) TRY(buffer(model, GIVEN + k, given[k]));
+  for (int k = 0; k < BLOCKS; ++k) {
+    if (model->shared && blocks[k].use != OWN) continue;
+    model->bases[k] =
+        clCreateBuffer(model->context, CL_MEM_READ_WRITE, blocks[k].bytes, NULL, &status);
+    TRY(status);
+  }
   for (int k = 0; k < PREPARATIONS + LAUNCHES; ++k) {
     const struct launch *what = k < PREPARATIONS ? preparations + k : launches + k - PREPARATIONS;
     if (k < PREPARATIONS && model->shared) continue;
@@ -94,22 +84,9 @@ static int place(struct MODEL *model) {
     TRY(status);
     for (int j = 0; j < what->count; ++j) {
       const struct argument *a = arguments + what->first + j;
-      if (a->where < 0) {
-        TRY(clSetKernelArg(model->kernels[k], (cl_uint)j, a->bytes, &a->at));
-        continue;
-      }
-      cl_mem *part = model->parts + what->first + j;
-      const cl_buffer_region region = {a->at, a->bytes};
-      if (a->where >= GIVEN) {
-        *part = model->bases[a->where];
-        TRY(clRetainMemObject(*part));
-      } else {
-        *part = clCreateSubBuffer(
-            model->bases[a->where], CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region,
-            &status);
-        TRY(status);
-      }
-      TRY(clSetKernelArg(model->kernels[k], (cl_uint)j, sizeof *part, part));
+      const void *value = a->where < 0 ? (const void *)&a->at : model->bases + a->where;
+      const size_t bytes = a->where < 0 ? a->bytes : sizeof(cl_mem);
+      TRY(clSetKernelArg(model->kernels[k], (cl_uint)j, bytes, value));
     }
   }
   return 0;
@@ -124,25 +101,25 @@ static int enqueue(cl_command_queue queue, const struct launch *what, cl_kernel 
   return clEnqueueNDRangeKernel(queue, kernel, 3, NULL, total, group, 0, NULL, NULL);
 }
 
-/* What is computed of weights alone. */
+/* Weights, and what is computed of them alone. */
 static int prepare(struct MODEL *model, const char *weights) {
-  if (KEPT_BYTES > 0)
-    TRY(clEnqueueWriteBuffer(
-        model->queue, model->bases[WEIGHTS], CL_TRUE, 0, KEPT_BYTES, weights, 0, NULL, NULL));
-  if (FILE_BYTES > KEPT_BYTES)
-    TRY(clEnqueueWriteBuffer(
-        model->queue, model->bases[RAW], CL_TRUE, 0, FILE_BYTES - KEPT_BYTES,
-        weights + KEPT_BYTES, 0, NULL, NULL));
+  for (int k = 0; k < BLOCKS; ++k)
+    if (blocks[k].filled)
+      TRY(clEnqueueWriteBuffer(
+          model->queue, model->bases[k], CL_TRUE, 0, blocks[k].filled, weights + blocks[k].begin, 0,
+          NULL, NULL));
   for (int k = 0; k < PREPARATIONS; ++k)
     TRY(enqueue(model->queue, preparations + k, model->kernels[k]));
   TRY(clFinish(model->queue));
-  for (int k = 0; k < ARGUMENTS; ++k)
-    if (model->parts[k] != NULL && arguments[k].where == RAW) {
-      TRY(clReleaseMemObject(model->parts[k]));
-      model->parts[k] = NULL;
-    }
-  TRY(clReleaseMemObject(model->bases[RAW]));
-  model->bases[RAW] = NULL;
+  for (int k = 0; k < PREPARATIONS; ++k) {
+    TRY(clReleaseKernel(model->kernels[k]));
+    model->kernels[k] = NULL;
+  }
+  for (int k = 0; k < BLOCKS; ++k) {
+    if (blocks[k].use != ONCE) continue;
+    TRY(clReleaseMemObject(model->bases[k]));
+    model->bases[k] = NULL;
+  }
   return 0;
 }
 
@@ -163,8 +140,11 @@ static int share(struct MODEL *model, const struct MODEL *of) {
     TRY(clRetainProgram(of->programs[k]));
     model->programs[k] = of->programs[k];
   }
-  TRY(clRetainMemObject(of->bases[WEIGHTS]));
-  model->bases[WEIGHTS] = of->bases[WEIGHTS];
+  for (int k = 0; k < BLOCKS; ++k) {
+    if (blocks[k].use != SHARED) continue;
+    TRY(clRetainMemObject(of->bases[k]));
+    model->bases[k] = of->bases[k];
+  }
   return place(model);
 }
 
@@ -195,9 +175,7 @@ void MODEL_destroy(struct MODEL *model) {
   if (model->queue != NULL) clFinish(model->queue);
   for (int k = 0; k < PREPARATIONS + LAUNCHES; ++k)
     if (model->kernels[k] != NULL) clReleaseKernel(model->kernels[k]);
-  for (int k = 0; k < ARGUMENTS; ++k)
-    if (model->parts[k] != NULL) clReleaseMemObject(model->parts[k]);
-  for (int k = 0; k < GIVEN + INPUTS + OUTPUTS; ++k)
+  for (int k = 0; k < BLOCKS; ++k)
     if (model->bases[k] != NULL) clReleaseMemObject(model->bases[k]);
   for (int k = 0; k < CODES; ++k)
     if (model->programs[k] != NULL) clReleaseProgram(model->programs[k]);
@@ -206,7 +184,7 @@ void MODEL_destroy(struct MODEL *model) {
   release(model);
 }
 
-void *MODEL_buffer(const struct MODEL *model, int k) { return model->bases[GIVEN + k]; }
+void *MODEL_buffer(const struct MODEL *model, int k) { return model->bases[k]; }
 
 int MODEL_launch(struct MODEL *model, void *queue) {
   cl_command_queue own = queue == NULL ? model->queue : (cl_command_queue)queue;
@@ -222,7 +200,7 @@ int MODEL_run(
     PARAMETERS) {
   const void *const inputs[] = {INPUT_NAMES};
   void *const outputs[] = {OUTPUT_NAMES};
-  cl_mem *at = model->bases + GIVEN;
+  cl_mem *at = model->bases;
   for (int k = 0; k < INPUTS; ++k)
     if (given[k])
       TRY(clEnqueueWriteBuffer(
