@@ -1,21 +1,26 @@
-"""A model written as C is built by a C compiler without warnings, and gives the same outputs."""
+"""A model that is written as sources is built by a C compiler without warnings, and gives the same
+outputs: on a CPU, with OpenCL, and with CUDA where there is a GPU."""
 
 from __future__ import annotations
 
+import ctypes
+import re
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.models import NETWORKS, node, onnx_model, relative
+from tests.support.models import NETWORKS, node, onnx_model, relative, resnet
 
 import tilewright
 from tilewright.cli.main import main
 from tilewright.graph import ModelError
-from tilewright.graph.export_c import export_c
+from tilewright.graph.export import export
 from tilewright.ir.errors import ArgumentError
+from tilewright.runtime.nvrtc import include_folders
 
 COMPILER = shutil.which("cc") or shutil.which("gcc")
 pytestmark = [
@@ -24,11 +29,16 @@ pytestmark = [
 ]
 
 
-def built(folder: Path, *files: Path, name: str | None = None) -> None:
-    """Run the Makefile, strictly, and the program."""
+def make(folder: Path, *more: str) -> None:
+    """Run the Makefile, strictly."""
+    own = "CFLAGS=-O1 -fPIC -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=fast"
+    subprocess.run(["make", "-s", "-j2", f"CC={COMPILER}", own, *more], cwd=folder, check=True)
+
+
+def built(folder: Path, *files: Path, name: str | None = None, more: tuple[str, ...] = ()) -> None:
+    """Make the program and run it."""
     name = name or folder.name
-    flags = "CFLAGS=-O1 -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=fast"
-    subprocess.run(["make", "-s", "-j2", f"CC={COMPILER}", flags], cwd=folder, check=True)
+    make(folder, *more)
     weights = folder / f"{name}.weights"
     subprocess.run([folder / name, weights, *files], check=True, timeout=60)
 
@@ -67,11 +77,117 @@ def test_kernels_for_any_batch_are_given_theirs(tmp_path: Path) -> None:
         wanted = model(x)
     executor = model.compile({"x": x})
     assert any(step.counts for step in executor.steps)
-    export_c(executor, folder)
+    export(executor, folder)
     x.tofile(tmp_path / "x.raw")
     built(folder, tmp_path / "x.raw", tmp_path / "y.raw")
     found = np.fromfile(tmp_path / "y.raw", "float32").reshape(wanted.shape)
     assert relative(found, wanted) < 1e-6
+
+
+class Library:
+    """A model in this process, by its functions."""
+
+    def __init__(self, folder: Path, *libraries: str) -> None:
+        whole = ["-Wl,--whole-archive", f"lib{folder.name}.a", "-Wl,--no-whole-archive"]
+        command = [COMPILER, "-shared", "-o", "model.so", *whole, *libraries]
+        subprocess.run(command, cwd=folder, check=True)
+        self._library, self._name = ctypes.CDLL(str(folder / "model.so")), folder.name
+
+    def __call__(self, function: str, *args: Any) -> None:
+        call = self._library[f"{self._name}_{function}"]
+        if function == "destroy":
+            call.restype = None
+        status = call(*args) or 0
+        text = self._library[f"{self._name}_error"]
+        text.restype = ctypes.c_char_p
+        assert status == 0, text(status)
+
+
+def branches() -> tuple[bytes, dict[str, Any]]:
+    """A filter that is packed ahead, a workspace, sums, and two outputs."""
+    w = np.random.default_rng(0).standard_normal((16, 16, 3, 3)).astype("float32")
+    nodes = [
+        node("Conv", "x w", "c", pads=[1] * 4), node("Relu", "c", "y"), node("Conv", "y w", "d"),
+        node("GlobalAveragePool", "d", "z"),
+    ]  # fmt: skip
+    data = onnx_model(nodes, {"x": [1, 16, 6, 6]}, ("y", "z"), {"w": w})
+    return data, {"x": np.random.default_rng(1).standard_normal((1, 16, 6, 6)).astype("float32")}
+
+
+def flags(kind: str) -> tuple[str, ...]:
+    """Where headers and libraries are: the driver's is there without a toolkit; that of OpenCL is
+    what pyopencl is linked to, and its header comes with the tests."""
+    if kind == "opencl":
+        lines = Path("/proc/self/maps").read_text().splitlines()
+        library = next(x.split()[-1] for x in lines if "libOpenCL" in x)
+        return f"CPPFLAGS=-I{Path(__file__).parents[1] / 'support' / 'opencl'}", f"LDLIBS={library}"
+    if kind == "llvm":
+        return ("LDLIBS=-lm",)
+    found = [f for f in include_folders() if Path(f, "cuda.h").exists()]
+    if not found:
+        pytest.skip("cuda.h is not installed")
+    return f"CPPFLAGS=-I{found[0]}", "LDLIBS=-l:libcuda.so.1"
+
+
+@pytest.mark.parametrize("target", [
+    "llvm", pytest.param("cuda", marks=pytest.mark.needs_cuda),
+    pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("opencl -device=mali", marks=pytest.mark.needs_opencl),
+])  # fmt: skip
+def test_models_of_a_process_share_weights(target: str, tmp_path: Path) -> None:
+    """In this process, whose PoCL compiles for the processor (tests/support/pocl.py); what is
+    written for a device that is not there runs on others."""
+    data, given = branches()
+    wanted, folder = tilewright.load(data).run(given), tmp_path / "net"
+    tilewright.load(data, target=target).export(given, folder)
+    more = flags(target.split()[0])
+    make(folder, *more)
+    call = Library(folder, more[-1].removeprefix("LDLIBS="))
+    whole, other = ctypes.c_void_p(), ctypes.c_void_p()
+    call("create", ctypes.byref(whole), str(folder / "net.weights").encode(), 0)
+    call("clone", ctypes.byref(other), whole)
+
+    def run(one: ctypes.c_void_p) -> None:
+        for _ in range(4):
+            found = [np.zeros_like(x) for x in wanted.values()]
+            call("run", one, *(ctypes.c_void_p(a.ctypes.data) for a in (given["x"], *found)))
+            for x, y in zip(wanted.values(), found, strict=True):
+                assert relative(y, x) < 1e-5
+
+    with ThreadPoolExecutor(2) as threads:
+        list(threads.map(run, [whole, other]))
+    for one in (other, whole):
+        call("destroy", one)
+    text = "".join(p.read_text() for p in folder.glob("*.cl"))
+    if "mali" in target:
+        sizes = re.findall(r"reqd_work_group_size\((\d+), (\d+), (\d+)\)", text)
+        assert max(int(x) * int(y) * int(z) for x, y, z in sizes) <= 256
+        assert "__local" not in text
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a"])
+def test_cuda_is_written_without_a_gpu(arch: str, tmp_path: Path) -> None:
+    data, given = branches()
+    more, folder = flags("cuda"), tmp_path / "net"
+    tilewright.load(data, target=f"cuda -arch={arch}", dtype="float16").export(given, folder)
+    make(folder, *more, "libnet.a", "net_main.o")
+    text = (folder / "net.c").read_text()
+    assert ("CU_TENSOR_MAP_DATA_TYPE_FLOAT16" in text) == (arch == "sm_90a")
+    assert len([*folder.glob("*.cubin")]) == len([*folder.glob("*.cu")]) > 1
+
+
+@pytest.mark.needs_cuda
+def test_cuda_gives_the_same_outputs(tmp_path: Path) -> None:
+    more, folder = flags("cuda"), tmp_path / "net"
+    model = tilewright.load(resnet().model(), target="cuda", dtype="float16")
+    x = np.random.default_rng(5).standard_normal((1, 3, 32, 32)).astype("float32")
+    wanted = model(x)
+    model.export({"x": x}, folder)
+    x.tofile(tmp_path / "x.raw")
+    built(folder, tmp_path / "x.raw", tmp_path / "y.raw", more=more)
+    found = np.fromfile(tmp_path / "y.raw", "float32").reshape(wanted.shape)
+    np.testing.assert_array_equal(found, wanted)
 
 
 def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
@@ -84,7 +200,7 @@ def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
     model = tilewright.load(onnx_model(nodes, shapes, ("y", "z")))
     rng = np.random.default_rng(0)
     given = {n: rng.standard_normal(s).astype("float32") for n, s in shapes.items()}
-    export_c(model.compile(given), tmp_path / "net")
+    export(model.compile(given), tmp_path / "net")
     files = [tmp_path / f"{n}.raw" for n in ("a", "b", "unread", "y", "z")]
     for path, x in zip(files, given.values(), strict=False):
         x.tofile(path)
@@ -94,19 +210,19 @@ def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
         assert relative(found, wanted) < 1e-6, n
 
 
-@pytest.mark.parametrize("folder", ["weights", "input_0", "wrote", "argv", "clean", "size_t"])
+@pytest.mark.parametrize("folder", ["clean", "size_t"])
 def test_a_folder_may_be_called_as_the_files_call_something(folder: str, tmp_path: Path) -> None:
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
     x = np.arange(-3, 3, dtype="float32").reshape(2, 3)
     executor = tilewright.load(data).compile({"x": x})
-    files = export_c(executor, tmp_path / folder)
+    files = export(executor, tmp_path / folder)
     name = files[0].stem
     assert name in (f"model_{folder}", f"kernel_{folder}")
     x.tofile(tmp_path / "x.raw")
     built(tmp_path / folder, tmp_path / "x.raw", tmp_path / "y.raw", name=name)
     assert (np.fromfile(tmp_path / "y.raw", "float32") == np.maximum(x, 0).ravel()).all()
-    with pytest.raises(ArgumentError, match=r"^name='.*' is (no name|what the files)"):
-        export_c(executor, tmp_path / "net", folder)
+    with pytest.raises(ArgumentError, match=r"^name='.*' is (no name|what the Makefile)"):
+        export(executor, tmp_path / "net", folder)
     assert not (tmp_path / "net").exists()
 
 
@@ -115,17 +231,17 @@ def test_a_relative_folder_gives_its_name(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.chdir(tmp_path / "net")
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
     executor = tilewright.load(data).compile({"x": np.zeros((2, 3), "float32")})
-    assert export_c(executor, Path())[0] == Path("net.h")
+    assert export(executor, Path())[0] == Path("net.h")
 
 
-def test_what_is_not_written_as_c_says_why(tmp_path: Path) -> None:
+def test_what_is_not_written_says_why(tmp_path: Path) -> None:
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
     x = {"x": np.zeros((2, 3), "float32")}
-    with pytest.raises(ModelError, match='for sim are not written as C: use target="llvm"'):
-        export_c(tilewright.load(data, target="sim").compile(x), tmp_path / "net")
+    with pytest.raises(ModelError, match="for sim are not written as sources: use llvm, cuda"):
+        tilewright.load(data, target="sim").export(x, tmp_path / "net")
     executor = tilewright.load(data).compile(x)
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="it is a file, not a folder"):
-        export_c(executor, tmp_path / "file")
+        export(executor, tmp_path / "file")
     with pytest.raises(ValueError, match="is no name for a function of C"):
-        export_c(executor, tmp_path / "net", "int")
+        export(executor, tmp_path / "net", "int")

@@ -1,11 +1,13 @@
-"""Write an ONNX model as C that needs nothing of Tilewright's
+"""Write an ONNX model as sources that need nothing of Tilewright's
 
   tilewright compile m.onnx --input 8x3x224x224 -o net && make -C net
   net/net net/net.weights x.raw y.raw
 
-The folder has the kernels, a function that calls them, its header, the weights, a program that runs
-it on raw files, and a Makefile. Shapes are those of the inputs, given as `tilewright run` takes
-them; what is not given has 1 for each open dimension.
+The folder has the kernels, functions that create and run the model, their header, the weights, a
+program that runs it on raw files, and a Makefile: in C for a CPU; in C with kernels in CUDA C++ and
+as machine code for --target "cuda -arch=sm_90a", or in OpenCL C for --target opencl. Shapes are
+those of the inputs, given as `tilewright run` takes them; what is not given has 1 for each open
+dimension.
 """
 
 from __future__ import annotations
@@ -25,28 +27,28 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--input", action="append", default=[], metavar="[NAME:]X",
         help=".npy, .npz, a literal or a shape; may be repeated, or given with semicolons",
     )  # fmt: skip
-    add("--target", metavar="TARGET", help='the CPU, as "llvm -mcpu=avx2"; by default this one')
+    add(
+        "--target",
+        metavar="TARGET",
+        help='as "llvm -mcpu=avx2", "cuda -arch=sm_80", opencl; by default this CPU',
+    )
     add("--dtype", choices=("float16", "bfloat16"), help="of products of float32")
     add("--threads", type=int, metavar="N", help="for which schedules are chosen; by default all")
     add("--name", metavar="NAME", help="of the function; by default the folder's")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it; raises :class:`ModelError` for a model that has no form in C."""
+    """Write it; raises :class:`ModelError` for a model that has no such form."""
     import tilewright
     from tilewright.cli._devices import with_threads
     from tilewright.cli._run.inputs import arrays
-    from tilewright.graph.export_c import export_c
     from tilewright.graph.model import Model
 
     usual = args.target is None and args.threads is None  # a saved model has its own
     target = None if usual else with_threads(args.target or "llvm", args.threads)
-    if target is not None and target.kind != "llvm":
-        raise ArgumentError(f"--target {target}: C is for a CPU, which is llvm")
     model = tilewright.load(args.model, target=target, dtype=args.dtype)
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel: kernel.export_c writes it")
-    executor = model.compile(arrays(args.input, model.inputs, 0))
-    files = export_c(executor, Path(args.output), args.name)
+    files = model.export(arrays(args.input, model.inputs, 0), Path(args.output), args.name)
     print(f"{files[0]} and {len(files) - 1} files beside it: make -C {args.output}")
     return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -11,8 +12,10 @@ import numpy as np
 
 from tilewright.graph.memory import ALIGNED
 from tilewright.graph.value import Constant, Value
+from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.ndarray import array
 from tilewright.runtime.preparation import Preparation
+from tilewright.topi.problem import TensorType
 
 #: An array on the device: NumPy's on a CPU.
 Array = Any
@@ -29,17 +32,33 @@ class Held:
 Pool: TypeAlias = WeakValueDictionary[Any, Held]
 
 
+@dataclass(frozen=True)
+class Ahead:
+    """A ``kernel`` that is left to whoever has the device: it ``reads`` these arrays of the host,
+    and makes the constants of these numbers."""
+
+    kernel: Kernel
+    reads: tuple[np.ndarray[Any, Any], ...]
+    makes: tuple[int, ...]
+
+
 class Constants:
     """The constants of a graph by number, from ``first`` on; equal ones have the same, those of
     other graphs of a ``pool`` too, but on a CPU, where each graph has a block of them.
 
     ``arrays`` has those that calls read: a filter of which only a packed copy is read is not there.
+    Where the device is ``abroad``, they are the host's, and the :class:`TensorType` of what kernels
+    are to prepare; ``ahead`` has these.
     """
 
-    def __init__(self, first: int, device: str, pool: Pool | None = None) -> None:
+    def __init__(
+        self, first: int, device: str, pool: Pool | None = None, abroad: bool = False
+    ) -> None:
         self.arrays: dict[int, Array] = {}
+        self.ahead: list[Ahead] = []
+        self._abroad = abroad and device != "cpu"
         self._first, self._device = first, device
-        self._pool = None if device == "cpu" else pool
+        self._pool = None if device == "cpu" or abroad else pool
         self._held: list[Held] = []
         self._digests: dict[Constant, bytes] = {}
         self._numbers: dict[Constant, int] = {}
@@ -50,7 +69,7 @@ class Constants:
         """The number of a constant, which calls read."""
         one = self._one(constant)
         if one not in self._numbers:
-            (found,) = self._made(("", one), lambda: [on_device(one.array, self._device)])
+            (found,) = self._made(("", one), lambda: [self._there(one.array)])
             self._numbers[one] = self._add(found)
         return self._numbers[one]
 
@@ -65,7 +84,13 @@ class Constants:
 
             def run() -> Sequence[Array]:
                 given = [c.array if e is None else c.array.reshape(e) for c, e in pairs]
-                return ahead.run([on_device(x, self._device) for x in given], self._device)
+                found = [self._there(x) for x in given]
+                if self._abroad:
+                    makes = range(len(self.arrays), len(self.arrays) + len(ahead.types))
+                    numbers = tuple(self._first + k for k in makes)
+                    self.ahead.append(Ahead(ahead.kernel, tuple(found), numbers))
+                    return [TensorType(*t) for t in ahead.types]
+                return ahead.run(found, self._device)
 
             made = self._made(key, run)
             host = self._device == "cpu"
@@ -94,6 +119,9 @@ class Constants:
             held = self._pool[what] = Held(make())
         self._held.append(held)
         return held.arrays
+
+    def _there(self, source: np.ndarray[Any, Any]) -> Array:
+        return on_device(source, "cpu" if self._abroad else self._device)
 
     def _digest(self, constant: Constant) -> bytes:
         if constant not in self._digests:

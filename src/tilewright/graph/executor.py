@@ -69,7 +69,8 @@ class Executor:
     kernels have their arguments set once. With ``images``, the batch that the inputs ``named`` have
     first, kernels are for any batch where there are such (:mod:`.batches`). Graphs of a model share
     constants on a GPU by a ``pool``. Kernels that were ``saved`` with a model, by name, are taken
-    as they are; ``names`` has those of ``kernels``.
+    as they are; ``names`` has those of ``kernels``. One that is only written out may be for a GPU
+    ``abroad``: constants stay with the host, and ``ahead`` says what is to be prepared of them.
     """
 
     def __init__(
@@ -84,6 +85,7 @@ class Executor:
         named: Collection[str] = (),
         pool: Pool | None = None,
         saved: Mapping[str, Kernel] = MappingProxyType({}),
+        abroad: bool = False,
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = _steps(graph)
@@ -103,7 +105,7 @@ class Executor:
             index.setdefault(lies[value].owner, len(index))
         self.index: Mapping[Value, int] = index
         self.device = device_of(target)
-        self.known = known = Constants(len(index), self.device, pool)
+        self.known = known = Constants(len(index), self.device, pool, abroad)
         self.steps = tuple(
             _step(n, p, built[p.key], lies, index, known)
             for n, p in zip(nodes, problems, strict=True)
@@ -111,7 +113,8 @@ class Executor:
         known.together()
         self.constants: Mapping[int, Array] = known.arrays
         self.buffers = len(index) + len(known.arrays)
-        Device.parse(self.device).sync()  # what is prepared is there, for every stream
+        if not abroad:
+            Device.parse(self.device).sync()  # what is prepared is there, for every stream
         self._launches = [
             (_behind((launcher or _launch_of)(s.kernel, p, s.counts), s.offsets), s.arguments)
             for s, p in zip(self.steps, problems, strict=True)

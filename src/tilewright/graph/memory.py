@@ -85,3 +85,27 @@ def most_alive(lifetimes: Sequence[Lifetime]) -> int:
     """The bytes of the largest set of values that are needed at one time: what no plan is below."""
     steps = {x.begin for x in lifetimes}
     return max((sum(x.space for x in lifetimes if x.begin <= s <= x.end) for s in steps), default=0)
+
+
+def slots(lifetimes: Sequence[Lifetime]) -> tuple[list[int], list[int]]:
+    """Where memory has no parts: for each value the number of a block that nothing else is in
+    meanwhile, and the bytes of each block. Values go into the smallest that holds them, or make the
+    largest larger.
+
+    >>> slots([Lifetime(0, 1, 256), Lifetime(1, 2, 64), Lifetime(2, 3, 192)])
+    ([0, 1, 0], [256, 64])
+    """
+    sizes: list[int] = []
+    ends: list[int] = []
+    found = [0] * len(lifetimes)
+    for k in sorted(range(len(lifetimes)), key=lambda k: (lifetimes[k].begin, -lifetimes[k].space)):
+        own = lifetimes[k]
+        free = [s for s, end in enumerate(ends) if end < own.begin]
+        if not free:
+            sizes.append(0)
+            ends.append(0)
+            free = [len(sizes) - 1]
+        place = min(free, key=lambda s: (sizes[s] < own.space, abs(sizes[s] - own.space)))
+        sizes[place] = max(sizes[place], own.space)
+        found[k], ends[place] = place, own.end
+    return found, sizes

@@ -196,6 +196,29 @@ class Model:
         kernels that are built, and of all."""
         return self._executor(arrays(self.inputs, inputs, self.device), progress)
 
+    def export(
+        self,
+        inputs: Mapping[str, Any],
+        folder: str | Path,
+        name: str | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> list[Path]:
+        """Write the model for inputs of these shapes as sources that need nothing of Tilewright's
+        into ``folder``, which is made: C for a CPU, C and CUDA C++ or OpenCL C for a GPU, with
+        weights, a header, a program that runs it on files, and a Makefile. Returns the files.
+
+        Functions begin with ``name``, by default the folder's. For CUDA, no GPU is needed where the
+        target has an architecture; for OpenCL, the device that the target names is.
+
+        Raises :class:`ModelError` where there is no such form, and
+        :class:`~tilewright.runtime.files.FileError` where the folder cannot be written to.
+        """
+        from tilewright.graph.export import export  # which few programs need
+
+        given = arrays(self.inputs, inputs, self.device)
+        executor = self._made(given, progress, abroad=True)
+        return export(executor, Path(folder), name)
+
     def again(self) -> Model:
         """The same model, compiled again: by what was measured or tuned since."""
         return self.quantized(self.quantization)
@@ -247,17 +270,8 @@ class Model:
             key = self.key(given)
             found = self._compiled.get(key)
             if found is None:
-                with in_memory(self.name):
-                    graph = optimized(
-                        self._graph(given), target=self.target, dtype=self.dtype,
-                        quantization=self.quantization, precision=self.precision,
-                    )  # fmt: skip
-                    shapes = {name: tuple(x.shape) for name, x in given.items()}
-                    found = Executor(
-                        graph, self.target, progress, capture=self.capture,
-                        images=self._batches.images(shapes), named=self._batches.names,
-                        pool=self._pool, saved=self._saved,
-                    )  # fmt: skip
+                shapes = {name: tuple(x.shape) for name, x in given.items()}
+                found = self._made(given, progress, self._batches.images(shapes))
                 self._compiled[self.key(given)] = found
                 while len(self._compiled) > SHAPES:
                     self._compiled.popitem(last=False)
@@ -268,6 +282,23 @@ class Model:
             if found not in self._own:
                 self._own[found] = found.clone()
             return self._own[found]
+
+    def _made(
+        self,
+        given: Mapping[str, Argument],
+        progress: Callable[[int, int], None] | None = None,
+        images: int = 0,
+        abroad: bool = False,
+    ) -> Executor:
+        with in_memory(self.name):
+            graph = optimized(
+                self._graph(given), target=self.target, dtype=self.dtype,
+                quantization=self.quantization, precision=self.precision,
+            )  # fmt: skip
+            return Executor(
+                graph, self.target, progress, capture=self.capture, images=images,
+                named=self._batches.names, pool=self._pool, saved=self._saved, abroad=abroad,
+            )  # fmt: skip
 
     def key(self, given: Mapping[str, Argument]) -> Any:
         """What tells apart arguments for which a model is compiled."""

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tilewright.graph.constants import Array
+from tilewright.graph.memory import slots
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.state import State, seen
 from tilewright.graph.value import Constant, Value
+from tilewright.ir.dtype import dtype
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView
+from tilewright.runtime.ndarray import Device as Place
+from tilewright.runtime.ndarray import NDArray
 from tilewright.runtime.opencl import OpenCLProgram
 from tilewright.runtime.opencl_commands import Command, Commands
 from tilewright.runtime.opencl_device import Device, Memory, device, load_opencl
@@ -36,6 +40,15 @@ class OpenCLState(State):
         super().__init__(executor)
         values = (*self.graph.inputs, *map(owner, self.graph.outputs.values()))
         self._given = [executor.index[x] for x in values if not isinstance(x, Constant)]
+
+    def place(self, values: Mapping[Value, int]) -> None:
+        """Blocks of memory that values take turns in: memory objects have no addresses inside."""
+        blocks, sizes = slots(self.executor.lifetimes)
+        where = Place.parse(self.executor.device)
+        spaces = [Memory(size, self.device, where.index) for size in sizes]
+        for value, k in values.items():
+            own = spaces[blocks[k]]
+            self.buffers[k] = NDArray(value.shape, dtype(value.dtype), where, own, own.pointer)
 
     def brought(self, value: Value, given: np.ndarray[Any, Any]) -> Array:
         return self.storage(value).copyfrom(given)

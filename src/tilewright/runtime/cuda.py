@@ -125,6 +125,14 @@ class CudaProgram:
         """The machine code."""
         return self._files["kernel.cubin"]
 
+    def code(self, simple: bool, arch: str = "") -> tuple[str, bytes]:
+        """The CUDA C++ and its machine code for an architecture, by default the program's own; or
+        of the ``simple`` kernels for arguments at addresses that are not aligned."""
+        source = self._files["unaligned.cu" if simple else "source.cu"].decode()
+        if simple or arch:
+            return source, nvrtc.compile_cubin(source, arch or self.arch).data
+        return source, self.cubin
+
     @cached_property
     def assembly(self) -> str:
         """SASS."""
@@ -184,11 +192,7 @@ class CudaProgram:
         """The code for a device, compiled again where what there is does not fit."""
         place = device(ordinal)
         simple = self.aligned and not aligned
-        source = self._files["unaligned.cu" if simple else "source.cu"].decode()
-        if simple or not _runs_on(self.arch, place):
-            cubin = nvrtc.compile_cubin(source, place.arch).data
-        else:
-            cubin = self.cubin
+        _, cubin = self.code(simple, "" if _runs_on(self.arch, place) else place.arch)
         follows = overlaps(self.arch)  # what the source was written for, where it waits
         maps = None if simple else self.maps
         shared = self.unaligned_shared if simple else self.dynamic_shared

@@ -7,22 +7,14 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.codegen.arguments import variables
-from tilewright.ir.buffer import Buffer
-from tilewright.ir.errors import TargetError
 from tilewright.ir.func import Func, Module
 from tilewright.runtime.cuda_call import Call, Kernel, failure, make_call
 from tilewright.runtime.cuda_driver import Device, Memory, check, load_driver, relaxed_capture
 from tilewright.runtime.cuda_graph import CudaGraph, Stream
-from tilewright.runtime.cuda_maps import TensorMaps
+from tilewright.runtime.cuda_plan import Launches
 from tilewright.runtime.cuda_quick import Launch, Part, made_of
-from tilewright.runtime.signature import evaluate
 from tilewright.target.boxes import TensorMap
-from tilewright.target.devices import WARP
 
-_TAGS = ("blockIdx.x", "blockIdx.y", "blockIdx.z", "threadIdx.x", "threadIdx.y", "threadIdx.z")
-#: The largest grid and block (CUDA programming guide, "Technical specifications").
-_MOST = (2**31 - 1, 65535, 65535, 1024, 1024, 64)
 #: How many combinations of symbolic extents are remembered.
 _PLANS = 256
 #: How many launches go into one CUDA graph when a kernel is timed.
@@ -61,7 +53,6 @@ class Loaded:
         self._overlaps = overlaps and place.capability >= 90
         self._module, self._place, self._shared = module, place, tuple(dynamic_shared)
         self._alignment = alignment
-        self._results = [p for k in written if isinstance(p := module.params[k], Buffer)]
         self._image = ctypes.create_string_buffer(cubin, len(cubin))
         self._functions: list[int] = []
         with place.current(), relaxed_capture():
@@ -83,16 +74,10 @@ class Loaded:
                     )
                 self._functions.append(int(function))
         self._keep = loaded
-        buffers = [*(p for p in module.params if isinstance(p, Buffer)), *module.workspaces]
-        self._scalars = variables(module)
-        none: list[list[TensorMap]] = [[] for _ in module.funcs]
-        self._maps = TensorMaps(module, none if maps is None else maps, buffers, self._scalars)
+        self._launches = Launches(module, maps, written)
         # A call is given the addresses of buffers and then of maps.
-        self._addresses = len(buffers) + len(self._maps)
-        slots: dict[Any, int] = {b: k for k, b in enumerate(buffers)}
-        slots |= {v: self._addresses + k for k, v in enumerate(self._scalars)}
-        self._parameters = [tuple(slots[p] for p in func.params) for func in module.funcs]
-        self._structures = [tuple(len(buffers) + m for m in own) for own in self._maps.of_kernel]
+        self._addresses, self._maps = self._launches.addresses, self._launches.maps
+        self._scalars = self._launches.scalars
         self._plans: dict[tuple[int, ...], Plan] = {}
         self._workspaces: dict[int, list[Memory]] = {}
         self._zeros: Memory | None = None
@@ -149,23 +134,16 @@ class Loaded:
         return made_of(part, torch, otherwise)
 
     def _plan(self, scalars: tuple[int, ...]) -> Plan:
-        values = {v.name: x for v, x in zip(self._scalars, scalars, strict=True)}
         calls, kernels = [], []
-        # What has no elements to write is not launched: there are no maps of empty tensors.
-        idle = bool(self._results) and not any(evaluate(b.size, values) for b in self._results)
-        for k, func in enumerate(self._module.funcs):
-            sizes = _sizes(func, values)
-            if all(sizes) and not idle:
-                kernels.append((func, sizes))
-                calls.append(
-                    Kernel(
-                        self._functions[k], sizes, self._shared[k], self._parameters[k],
-                        self._structures[k], self._overlaps,
-                    )
-                )  # fmt: skip
-        spaces = tuple(
-            max(evaluate(w.size, values), 1) * w.dtype.bytes for w in self._module.workspaces
-        )
+        for k, sizes in self._launches.sizes(scalars):
+            kernels.append((self._module.funcs[k], sizes))
+            calls.append(
+                Kernel(
+                    self._functions[k], sizes, self._shared[k], self._launches.parameters[k],
+                    self._launches.structures[k], self._overlaps,
+                )
+            )  # fmt: skip
+        spaces = self._launches.spaces(scalars)
         words = tuple(
             x & (2**v.dtype.bits - 1) for v, x in zip(self._scalars, scalars, strict=True)
         )
@@ -204,28 +182,6 @@ class Loaded:
             kept = [Memory(n, self._place.ordinal) for n in sizes]
             self._workspaces[stream] = kept
         return kept, tuple(m.pointer for m in kept)
-
-
-def _sizes(func: Func, values: dict[str, int]) -> tuple[int, ...]:
-    """Grid and block; raises :class:`TargetError` where they are larger than a launch can be."""
-    extents = {axis.tag: evaluate(axis.extent, values) for axis in func.launch}
-    sizes = tuple(max(extents.get(tag, 1), 0) for tag in _TAGS)
-    for tag, size, most in zip(_TAGS, sizes, _MOST, strict=True):
-        if size > most:
-            raise TargetError(
-                f"kernel {func.name}: {tag} has {size} indices, CUDA allows {most}: split the axis "
-                "and bind its parts to two of x, y and z"
-            )
-    threads = sizes[3] * sizes[4] * sizes[5]
-    if func.producer:
-        threads += WARP
-        sizes = *sizes[:3], threads, 1, 1
-    if threads > 1024:
-        raise TargetError(
-            f"kernel {func.name}: a block of {threads} threads, CUDA allows 1024: bind smaller "
-            "factors to threadIdx"
-        )
-    return sizes
 
 
 def measure(place: Device, once: Callable[[int], None], number: int, repeat: int) -> list[float]:

@@ -29,7 +29,7 @@ SIZE, _ALIGN = 128, 128
 #: The first version of CUDA whose driver makes them.
 _VERSION = 12000
 #: Bytes of a tensor, and the last version of a driver, of which a map of windows is mended.
-_SMALL, _WRONG = 131_072, 13_010
+SMALL, WRONG = 131_072, 13_010
 #: The maps of this many calls are remembered.
 _KEPT = 1024
 #: By type of elements, the end of the driver's name for it; of integers, signs do not matter, and
@@ -55,6 +55,12 @@ class Tiled:
     steps: tuple[int, ...]
     swizzle: str
     corners: tuple[tuple[int, ...], tuple[int, ...]] | None = None
+
+    @property
+    def is_small(self) -> bool:
+        """Whether drivers to 13.1 mark the map wrongly: of windows of a tensor of few bytes
+        (NVIDIA/cutlass, copy_traits_sm90_im2col)."""
+        return self.corners is not None and self.extents[-1] * self.strides[-1] < SMALL
 
 
 def tiled(made: TensorMap, buffer: Buffer, scalars: Mapping[str, int]) -> Tiled:
@@ -141,9 +147,7 @@ def encoder(what: Tiled) -> Encode:
     kind = _enumerator("CUtensorMapDataType", "DATA_TYPE", what.kind)
     windows = what.corners is not None
     function = _driver_function("Im2col" if windows else "Tiled")
-    # Drivers to 13.1 mark maps of less than that wrongly (NVIDIA/cutlass, copy_traits_sm90_im2col).
-    small = windows and what.extents[-1] * what.strides[-1] < _SMALL
-    wrong = small and check(load_driver().cuDriverGetVersion()) <= _WRONG
+    wrong = what.is_small and check(load_driver().cuDriverGetVersion()) <= WRONG
 
     def encode(storage: int, address: int) -> None:
         status = function(storage, kind, rank, address, *fixed)
@@ -237,6 +241,11 @@ class TensorMaps:
                 nbytes = max(nbytes, (last + 1) * buffer.dtype.bytes)
         return tuple(sorted(found)), nbytes
 
+    def described(self, scalars: Sequence[int]) -> list[tuple[Tiled, int]]:
+        """What the driver receives of each, and the place of the address among those of a call."""
+        values = dict(zip(self._names, scalars, strict=True))
+        return [(tiled(made, buffer, values), place) for made, buffer, place in self._maps]
+
     def storage(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> MapStorage:
         """The maps of a call with arrays at ``pointers``, and ``scalars``.
 
@@ -256,8 +265,7 @@ class TensorMaps:
     def _make(self, pointers: Sequence[int], scalars: tuple[int, ...]) -> MapStorage:
         encoders = self._encoders.get(scalars)
         if encoders is None:
-            values = dict(zip(self._names, scalars, strict=True))
-            encoders = [encoder(tiled(made, buffer, values)) for made, buffer, _ in self._maps]
+            encoders = [encoder(what) for what, _ in self.described(scalars)]
             if len(self._encoders) >= _KEPT:
                 self._encoders.clear()
             self._encoders[scalars] = encoders

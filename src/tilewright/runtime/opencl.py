@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -26,6 +26,7 @@ from tilewright.runtime.opencl_device import Device, Memory, device, host_bytes,
 from tilewright.runtime.program import Resources
 from tilewright.runtime.signature import evaluate
 from tilewright.target import Target
+from tilewright.target.devices import opencl_device
 
 #: PoCL's wheel brings LLVM 14 and compiles for no processor that is younger than it.
 _UNKNOWN_CPU = (
@@ -38,7 +39,19 @@ _UNKNOWN_CPU = (
 
 def cache_tag(target: Target) -> str:
     """What compiled code depends on besides the program."""
-    return device(target.arch).tag
+    place = _found(target)
+    return "text" if place is None else place.tag
+
+
+def _found(target: Target) -> Device | None:
+    """The device of a target; None where there is none and its name says what it computes with, so
+    that there is text for it."""
+    try:
+        return device(target.arch)
+    except TargetError:
+        if opencl_device(target.arch) is None:
+            raise
+        return None
 
 
 def allocate(nbytes: int, where: str = "opencl:0") -> Memory:
@@ -53,26 +66,37 @@ def synchronize(where: str = "opencl:0") -> None:
 
 
 class OpenCLProgram:
-    """A module compiled for an OpenCL device; see :class:`tilewright.runtime.program.Program`."""
+    """A module compiled for an OpenCL device; see :class:`tilewright.runtime.program.Program`.
+
+    Of a device that is known by its name and not there, it has the text alone.
+    """
 
     devices: tuple[str, ...] = ("opencl", "cpu")
 
     def __init__(self, module: Module, target: Target, files: Mapping[str, bytes]) -> None:
         self.module, self.target = module, target
-        self.place = device(target.arch)
+        self._found = _found(target)
         meta = json.loads(files["meta.json"])
         self.source = files["source.cl"].decode()
         self._symbols: list[str] = meta["symbols"]
         self._written = {module.params[k] for k in meta["written"]}
-        self._program = _built(self.place, self.source, files.get("program.bin"))
+        binary, here = files.get("program.bin"), self._found
+        self._program: Any = None if here is None else _built(here, self.source, binary)
         self._meta = files["meta.json"]
-        self._kernels = [getattr(self._program, symbol) for symbol in self._symbols]
+        symbols = self._symbols if here is not None else ()
+        self._kernels = [getattr(self._program, symbol) for symbol in symbols]
+        self._named = dict(zip(symbols, self._kernels, strict=True))
         self._buffers = [p for p in module.params if isinstance(p, Buffer)]
-        self._scalars = variables(module)
+        self.scalars = variables(module)
         self._workspaces: dict[int, list[Memory]] = {}
         self._lock = threading.Lock()  # a kernel holds its arguments until it is enqueued
-        for func, kernel in zip(module.funcs, self._kernels, strict=True):
+        for func, kernel in zip(module.funcs, self._kernels, strict=here is not None):
             self._check_limits(func, kernel)
+
+    @property
+    def place(self) -> Device:
+        """The device; raises :class:`TargetError` where it is not there."""
+        return self._found or device(self.target.arch)
 
     def _check_limits(self, func: Func, kernel: Any) -> None:
         cl, handle = load_opencl(), self.place.handle
@@ -89,7 +113,7 @@ class OpenCLProgram:
         """Local memory of each kernel; OpenCL tells no registers."""
         info = load_opencl().kernel_work_group_info
         found = {}
-        for func, kernel in zip(self.module.funcs, self._kernels, strict=True):
+        for func, kernel in zip(self.module.funcs, self._kernels, strict=bool(self._kernels)):
             shared = kernel.get_work_group_info(info.LOCAL_MEM_SIZE, self.place.handle)
             found[func.name] = Resources(None, int(shared), None, None)
         return found
@@ -106,15 +130,14 @@ class OpenCLProgram:
             ) from None
 
     def _binary(self) -> bytes:
+        if self._program is None:
+            device(self.target.arch)  # says that there is none
         found: bytes = self._program.get_info(load_opencl().program_info.BINARIES)[0]
         return found
 
     def artifacts(self) -> dict[str, bytes]:
-        return {
-            "source.cl": self.source.encode(),
-            "program.bin": self._binary(),
-            "meta.json": self._meta,
-        }
+        files = {"source.cl": self.source.encode(), "meta.json": self._meta}
+        return files if self._found is None else {**files, "program.bin": self._binary()}
 
     def launch(
         self, arrays: Sequence[ArrayView], scalars: Mapping[str, int], stream: Any = None
@@ -191,23 +214,32 @@ class OpenCLProgram:
                 queue.finish()
                 kept = self._workspaces[queue.int_ptr] = [Memory(n, self.place) for n in sizes]
             values = self._values([*memories, *(m.buffer for m in kept)], scalars)
-            for func, kernel in zip(self.module.funcs, self._kernels, strict=True):
-                grid, block = self._sizes(func, scalars)
-                if not all(grid):
-                    continue
+            for func, symbol, grid, block in self.ranges(scalars):
+                kernel = self._named[symbol]
                 kernel.set_args(*(values[p] for p in func.params))
                 total = tuple(g * b for g, b in zip(grid, block, strict=True))
                 cl.enqueue_nd_range_kernel(queue, kernel, total, block)
 
-    def _values(self, memories: Sequence[Any], scalars: Mapping[str, int]) -> dict[Any, Any]:
-        """What kernels take, by parameter: memory objects of arrays, then of workspaces."""
-        import numpy as np
-
+    def values(self, memories: Sequence[Any], scalars: Mapping[str, Any]) -> dict[Any, Any]:
+        """What kernels take, by parameter: what arrays, then workspaces, lie in; and scalars."""
         buffers = (*self._buffers, *self.module.workspaces)
         values: dict[Any, Any] = dict(zip(buffers, memories, strict=True))
-        for v in self._scalars:
-            values[v] = np.dtype(str(v.dtype)).type(scalars[v.name])
-        return values
+        return values | {v: scalars[v.name] for v in self.scalars}
+
+    def _values(self, memories: Sequence[Any], scalars: Mapping[str, int]) -> dict[Any, Any]:
+        import numpy as np
+
+        typed = {v.name: np.dtype(str(v.dtype)).type(scalars[v.name]) for v in self.scalars}
+        return self.values(memories, typed)
+
+    def ranges(
+        self, scalars: Mapping[str, int]
+    ) -> Iterator[tuple[Func, str, tuple[int, int, int], tuple[int, int, int]]]:
+        """The kernels that are launched, with their symbols, grids and blocks."""
+        for func, symbol in zip(self.module.funcs, self._symbols, strict=True):
+            grid, block = self._sizes(func, scalars)
+            if all(grid):
+                yield func, symbol, grid, block
 
     def _sizes(
         self, func: Func, scalars: Mapping[str, int]
@@ -217,7 +249,9 @@ class OpenCLProgram:
         gx, gy, gz = (max(extents.get(f"blockIdx.{c}", 1), 0) for c in "xyz")
         bx, by, bz = (extents.get(f"threadIdx.{c}", 1) for c in "xyz")
         grid, block = (gx, gy, gz), (bx, by, bz)
-        handle = self.place.handle
+        if self._found is None:
+            return grid, block
+        handle = self._found.handle
         most, each = handle.max_work_group_size, handle.max_work_item_sizes
         threads = block[0] * block[1] * block[2]
         if threads > most or any(b > m for b, m in zip(block, each, strict=False)):
@@ -240,14 +274,12 @@ class OpenCLProgram:
         assert not copies, "arrays of the host have no memory that stays"
         made = []
         values = self._values([*memories, *(m.buffer for m in spaces)], scalars)
-        for func, symbol in zip(self.module.funcs, self._symbols, strict=True):
-            grid, block = self._sizes(func, scalars)
-            if all(grid):
-                kernel = load_opencl().Kernel(self._program, symbol)
-                given = [values[p] for p in func.params]
-                kernel.set_args(*given)
-                x, y, z = (g * b for g, b in zip(grid, block, strict=True))
-                made.append(Command(kernel, (x, y, z), block, tuple(given)))
+        for func, symbol, grid, block in self.ranges(scalars):
+            kernel = load_opencl().Kernel(self._program, symbol)
+            given = [values[p] for p in func.params]
+            kernel.set_args(*given)
+            x, y, z = (g * b for g, b in zip(grid, block, strict=True))
+            made.append(Command(kernel, (x, y, z), block, tuple(given)))
         return made
 
     def bound(
@@ -339,8 +371,11 @@ def compile_module(
     if artifacts:
         return OpenCLProgram(module, target, artifacts)
     meanwhile()
-    place = device(target.arch)
-    made = generate(module, place.half, target.limits.warp_size, aligned=not place.host)
+    place = _found(target)
+    known = opencl_device(target.arch) if place is None else None
+    half = known.half if known is not None else place is not None and place.half
+    aligned = place is None or not place.host
+    made = generate(module, half, target.limits.warp_size, aligned=aligned)
     meta = {"symbols": [k.symbol for k in made.kernels], "written": list(outputs(module))}
     files = {"source.cl": made.text.encode(), "meta.json": json.dumps(meta).encode()}
     return OpenCLProgram(module, target, files)

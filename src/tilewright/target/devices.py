@@ -108,6 +108,7 @@ class OpenCLDevice:
     shared : whether what a group shares is faster than global memory.
     host : whether it is a CPU, whose compiler chooses what registers hold, and where the items of
         a group take turns.
+    half : whether it computes in float16.
     """
 
     name: str
@@ -119,6 +120,7 @@ class OpenCLDevice:
     shared: bool = False
     host: bool = False
     local: int = 32 * 1024
+    half: bool = False
 
     def of(
         self, units: int, group: int = BLOCK_THREADS, local: int = STATIC_SHARED
@@ -131,7 +133,7 @@ class OpenCLDevice:
 
 #: Arm's GPUs: 16 registers of 128 bits (Midgard), or 64 of 32 (Bifrost and Valhall), of a thread;
 #: memory that work-groups share is main memory (Arm Mali GPU OpenCL Developer Guide, "Memory").
-MALI = OpenCLDevice("mali", 16, 256, 256, 4096, 16)
+MALI = OpenCLDevice("mali", 16, 256, 256, 4096, 16, half=True)
 #: A GPU and a CPU of which nothing else is known: a GPU moves vectors of 128 bits, and has several
 #: warps for each scheduler of a unit; LLVM, with which drivers for CPUs compile, prefers vectors of
 #: 256 bits.

@@ -1,0 +1,289 @@
+"""Models for a GPU: where weights and values are in its memory, and what is launched on them, as
+tables that a text in C goes through."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tilewright.graph.errors import ModelError
+from tilewright.graph.executor import Executor
+from tilewright.graph.memory import slots
+from tilewright.graph.passes.own_outputs import owner
+from tilewright.graph.value import Value
+from tilewright.ir.dtype import dtype
+from tilewright.runtime.kernel import Kernel
+from tilewright.topi.problem import TensorType
+
+#: What lies in a block of a GPU's memory begins at multiples of this many bytes.
+_APART = 256
+#: Arguments that are no place in memory.
+SCALAR, MAP = -1, -2
+#: What blocks are for: weights, which clones share; what is read once; values and workspaces.
+SHARED, ONCE, OWN = range(3)
+
+
+@dataclass(frozen=True)
+class Argument:
+    """``where`` something is, and how many bytes it is from there ``at``; or the value of a
+    scalar, or the number of a map, which is ``at``. ``nbytes`` is its size."""
+
+    where: int
+    at: int
+    nbytes: int
+
+    @property
+    def row(self) -> str:
+        """As C has it."""
+        return f"{{{self.where}, {self.at}u, {self.nbytes}u}}"
+
+
+@dataclass(frozen=True)
+class Call:
+    """A kernel on some memory, with ``counts`` for its scalars; and on which ``stream``, which
+    event it ``waits`` for and which it ``marks``, 0 where none."""
+
+    kernel: Kernel
+    places: tuple[Argument, ...]
+    counts: tuple[int, ...]
+    what: str
+    stream: int = 0
+    waits: int = 0
+    marks: int = 0
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One kernel of a call, by the number of its function, with all that it takes."""
+
+    function: int
+    grid: tuple[int, ...]
+    block: tuple[int, ...]
+    arguments: tuple[Argument, ...]
+    call: Call
+    shared: tuple[int, int] = (0, 0)
+    waits: int = 0
+    marks: int = 0
+
+
+@dataclass
+class Block:
+    """Memory of the device, for whatever use: its bytes, of which the first ``filled`` are those of
+    the file behind ``begin``."""
+
+    use: int
+    nbytes: int = 0
+    begin: int = 0
+    filled: int = 0
+
+    def add(self, nbytes: int) -> int:
+        """Where the next so many bytes begin."""
+        begin, self.nbytes = self.nbytes, self.nbytes + -(-nbytes // _APART) * _APART
+        return begin
+
+    @property
+    def row(self) -> str:
+        """As C has it."""
+        return f"{{{self.use}, {max(1, self.nbytes)}u, {self.begin}u, {self.filled}u}}"
+
+
+class Layout:
+    """Where everything is, and the calls: ``ahead``, once, and ``steps``.
+
+    Inputs and outputs are the first blocks, of ``given`` bytes each; ``weights`` is the content of
+    the file. With ``apart``, whatever kernels take is a block of its own, as memory objects have no
+    addresses inside, and values take turns in them. Else there is one for each use: values are
+    where the plan has them, workspaces of each stream behind them.
+    """
+
+    def __init__(
+        self, executor: Executor, spaces: Callable[[Call], Sequence[int]], apart: bool
+    ) -> None:
+        self.executor, self._sizes = executor, spaces
+        graph, known = executor.graph, executor.known
+        outside: list[Value] = [*graph.inputs, *map(owner, graph.outputs.values())]
+        self.given = [_bytes_of(TensorType(x.shape, x.dtype)) for x in outside]
+        self.blocks = [Block(OWN, nbytes) for nbytes in self.given]
+        self._pools = {} if apart else {u: self._block(u) for u in (SHARED, ONCE, OWN)}
+        self._at = {executor.index[x]: (k, 0) for k, x in enumerate(outside)}
+        self._file = bytearray()
+        made = {n: x for n, x in executor.constants.items() if isinstance(x, TensorType)}
+        for number, found in executor.constants.items():
+            if number not in made:
+                self._at[number] = self._constant(SHARED, found)
+        reads = [
+            [Argument(*self._constant(ONCE, x), x.nbytes) for x in a.reads] for a in known.ahead
+        ]
+        for number, kind in made.items():
+            self._at[number] = self._place(SHARED, _bytes_of(kind))
+        if apart:
+            turns, sizes = slots(executor.lifetimes)
+            numbers = [self._block(OWN, size) for size in sizes]
+            self._at |= {k: (numbers[turn], 0) for k, turn in enumerate(turns)}
+        else:
+            own, begin = self._place(OWN, executor.plan.nbytes)
+            self._at |= {k: (own, begin + at) for k, at in executor.plan.offsets.items()}
+        self.ahead = [
+            Call(a.kernel, (*takes, *(self._argument(n, made[n]) for n in a.makes)), (), "prepares")
+            for a, takes in zip(known.ahead, reads, strict=True)
+        ]
+        self.steps = self._steps()
+        self._spaces = self._workspaces()
+
+    @property
+    def weights(self) -> bytes:
+        """The content of the file."""
+        return bytes(self._file)
+
+    @property
+    def events(self) -> int:
+        """How many streams wait for, with those of the begin and of the end."""
+        return 2 + max((c.marks for c in self.steps), default=0)
+
+    def spaces(self, call: Call) -> list[Argument]:
+        """Workspaces of a call, which those of the same stream share."""
+        sizes = enumerate(self._sizes(call))
+        return [Argument(*self._spaces[call.stream, k], size) for k, size in sizes]
+
+    def _block(self, use: int, nbytes: int = 0) -> int:
+        self.blocks.append(Block(use, nbytes))
+        return len(self.blocks) - 1
+
+    def _place(self, use: int, nbytes: int) -> tuple[int, int]:
+        """A block with room for so many bytes, and where they begin."""
+        where = self._pools[use] if self._pools else self._block(use)
+        return where, self.blocks[where].add(nbytes)
+
+    def _constant(self, use: int, array: Any) -> tuple[int, int]:
+        where, at = self._place(use, array.nbytes)
+        block = self.blocks[where]
+        if not block.filled:
+            block.begin = len(self._file)
+        self._file += bytes(block.begin + at - len(self._file)) + array.tobytes()
+        block.filled = len(self._file) - block.begin
+        return where, at
+
+    def _read_once(self, array: Any) -> Argument:
+        return Argument(*self._constant(ONCE, array), array.nbytes)
+
+    def _argument(self, number: int, kind: TensorType, offset: int = 0) -> Argument:
+        where, at = self._at[number]
+        return Argument(where, at + offset, _bytes_of(kind))
+
+    def _workspaces(self) -> dict[tuple[int, int], tuple[int, int]]:
+        """By stream, and position among the workspaces of a call."""
+        most: dict[tuple[int, int], int] = {}
+        for call in (*self.ahead, *self.steps):
+            for k, size in enumerate(self._sizes(call)):
+                most[call.stream, k] = max(most.get((call.stream, k), 0), size)
+        return {key: self._place(OWN, size) for key, size in most.items()}
+
+    def _steps(self) -> list[Call]:
+        beside = self.executor.branches
+        marked = sorted(beside.awaited) if beside is not None else []
+        event = {k: 1 + number for number, k in enumerate(marked)}
+        found = []
+        for k, step in enumerate(self.executor.steps):
+            takes = zip(step.arguments, step.types, step.offsets, strict=True)
+            places = tuple(self._argument(*x) for x in takes)
+            call = Call(step.kernel, places, step.counts, step.node.operator)
+            if beside is not None:
+                awaited = beside.waits[k]
+                waits = 0 if awaited is None else event[awaited]
+                call = replace(call, stream=beside.streams[k], waits=waits, marks=event.get(k, 0))
+            found.append(call)
+        return found
+
+
+def in_order(launches: Sequence[Launch], call: Call) -> list[Launch]:
+    """The kernels of a call, of which the first waits and the last is waited for."""
+    if not launches:
+        raise ModelError(f"{call.what} has no elements to compute: models for a GPU have some")
+    made = list(launches)
+    made[0] = replace(made[0], waits=call.waits)
+    made[-1] = replace(made[-1], marks=call.marks)
+    return made
+
+
+def tables(
+    layout: Layout, name: str, functions: Sequence[str], ahead: Sequence[Launch],
+    steps: Sequence[Launch], codes: int, cuda: bool,
+) -> str:  # fmt: skip
+    """What the text in C goes through."""
+    graph = layout.executor.graph
+    launches = [*ahead, *steps]
+    firsts = itertools.accumulate((len(x.arguments) for x in launches), initial=0)
+    rows = [_row(x, first, cuda) for x, first in zip(launches, firsts, strict=False)]
+    arguments = [x.row for launch in launches for x in launch.arguments]
+    most = max(len(x.arguments) for x in launches)
+    more = "unsigned shared, asked; int stream, waits, marks;" if cuda else ""
+    shared = "unsigned shared;" if cuda else ""
+    code = "\n".join(f"extern const char {name}_code_{k}[];" for k in range(codes))
+    listed = _lines([f"{name}_code_{k}" for k in range(codes)])
+    outputs = len(graph.outputs)
+    return f"""\
+{code}
+static const char *const codes[] = {{
+{listed}
+}};
+
+enum {{ CODES = {codes}, FUNCTIONS = {len(functions)}, PREPARATIONS = {len(ahead)} }};
+enum {{ LAUNCHES = {len(steps)}, ARGUMENTS = {len(arguments)}, MOST_ARGUMENTS = {most} }};
+enum {{ INPUTS = {len(graph.inputs)}, OUTPUTS = {outputs}, BLOCKS = {len(layout.blocks)} }};
+
+/* Memory on the device: inputs, outputs, and blocks that clones share (weights), that are needed
+   once (what weights are computed of), and of each model's own (values). Those of the file begin
+   with some bytes of it. */
+enum {{ SHARED = {SHARED}, ONCE = {ONCE}, OWN = {OWN} }};
+static const size_t FILE_BYTES = {len(layout.weights)}u;
+static const size_t given[] = {{{", ".join(f"{n}u" for n in layout.given)}}};
+static const struct block {{ int use; size_t bytes, begin, filled; }} blocks[] = {{
+{_lines([x.row for x in layout.blocks])}
+}};
+
+static const struct function {{ int code; const char *symbol; {shared} }} functions[] = {{
+{_lines(functions)}
+}};
+
+/* The block that something is in, the bytes before it, and its own; or a scalar or a map. */
+enum {{ SCALAR = {SCALAR}, MAP = {MAP} }};
+static const struct argument {{ int where; uint64_t at; size_t bytes; }} arguments[] = {{
+{_lines(arguments)}
+}};
+
+struct launch {{ int function; unsigned grid[3], block[3]; int first, count; {more} }};
+static const struct launch preparations[] = {{
+{_lines(rows[: len(ahead)])}
+}};
+static const struct launch launches[] = {{
+{_lines(rows[len(ahead) :])}
+}};
+"""
+
+
+def assembly(name: str, files: Sequence[str]) -> str:
+    """Files of code as arrays of a program, each with a zero behind it."""
+    lines = ["/* The code of kernels. */", ".section .rodata"]
+    for k, file in enumerate(files):
+        symbol = f"{name}_code_{k}"
+        lines += [f".global {symbol}", ".balign 64", f"{symbol}:", f'.incbin "{file}"', ".byte 0"]
+    return "\n".join([*lines, '.section .note.GNU-stack, "", %progbits', ""])
+
+
+def _row(x: Launch, first: int, cuda: bool) -> str:
+    sizes = f"{{{', '.join(map(str, x.grid))}}}, {{{', '.join(map(str, x.block))}}}"
+    parts = [str(x.function), sizes, str(first), str(len(x.arguments))]
+    if cuda:
+        parts += map(str, (*x.shared, x.call.stream, x.waits, x.marks))
+    return f"{{{', '.join(parts)}}} /* {x.call.what} */"
+
+
+def _lines(rows: Sequence[str]) -> str:
+    return ",\n".join(f"  {row}" for row in rows) or "  {0}"
+
+
+def _bytes_of(kind: TensorType) -> int:
+    return math.prod(kind.shape) * dtype(kind.dtype).bytes
