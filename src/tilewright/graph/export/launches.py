@@ -80,7 +80,7 @@ class Block:
     filled: int = 0
 
     def add(self, nbytes: int) -> int:
-        """Where the next so many bytes begin."""
+        """Make it larger by these bytes, which begin at what is returned."""
         begin, self.nbytes = self.nbytes, self.nbytes + -(-nbytes // _APART) * _APART
         return begin
 
@@ -153,7 +153,7 @@ class Layout:
         return len(self.blocks) - 1
 
     def _place(self, use: int, nbytes: int) -> tuple[int, int]:
-        """A block with room for so many bytes, and where they begin."""
+        """A block with room for these bytes, and where they begin in it."""
         where = self._pools[use] if self._pools else self._block(use)
         return where, self.blocks[where].add(nbytes)
 
