@@ -89,7 +89,7 @@ class Library:
 
     def __init__(self, folder: Path, *libraries: str) -> None:
         whole = ["-Wl,--whole-archive", f"lib{folder.name}.a", "-Wl,--no-whole-archive"]
-        command = [COMPILER, "-shared", "-o", "model.so", *whole, *libraries]
+        command = [str(COMPILER), "-shared", "-o", "model.so", *whole, *libraries]
         subprocess.run(command, cwd=folder, check=True)
         self._library, self._name = ctypes.CDLL(str(folder / "model.so")), folder.name
 

@@ -166,9 +166,6 @@ class Layout:
         block.filled = len(self._file) - block.begin
         return where, at
 
-    def _read_once(self, array: Any) -> Argument:
-        return Argument(*self._constant(ONCE, array), array.nbytes)
-
     def _argument(self, number: int, kind: TensorType, offset: int = 0) -> Argument:
         where, at = self._at[number]
         return Argument(where, at + offset, _bytes_of(kind))
