@@ -89,7 +89,7 @@ class Library:
 
     def __init__(self, folder: Path, *libraries: str) -> None:
         whole = ["-Wl,--whole-archive", f"lib{folder.name}.a", "-Wl,--no-whole-archive"]
-        command = [COMPILER, "-shared", "-o", "model.so", *whole, *libraries]
+        command = [str(COMPILER), "-shared", "-o", "model.so", *whole, *libraries]
         subprocess.run(command, cwd=folder, check=True)
         self._library, self._name = ctypes.CDLL(str(folder / "model.so")), folder.name
 
@@ -188,6 +188,22 @@ def test_cuda_gives_the_same_outputs(tmp_path: Path) -> None:
     built(folder, tmp_path / "x.raw", tmp_path / "y.raw", more=more)
     found = np.fromfile(tmp_path / "y.raw", "float32").reshape(wanted.shape)
     np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.needs_cuda
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+def test_nvcc_makes_machine_code_of_the_kernels(tmp_path: Path) -> None:
+    data, given = branches()
+    folder, files = tmp_path / "net", [tmp_path / f"{n}.raw" for n in "xyz"]
+    model = tilewright.load(data, target="cuda", dtype="float16")
+    model.export(given, folder)
+    given["x"].tofile(files[0])
+    before = {p: p.stat().st_mtime_ns for p in folder.glob("*.cubin")}
+    make(folder, "kernels")
+    assert all(p.stat().st_mtime_ns > time for p, time in before.items())
+    built(folder, *files, more=flags("cuda"))
+    for path, wanted in zip(files[1:], model.run(given).values(), strict=True):
+        assert relative(np.fromfile(path, "float32").reshape(wanted.shape), wanted) < 1e-3
 
 
 def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:

@@ -39,9 +39,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write it; raises :class:`ModelError` for a model that has no such form."""
+    from rich.console import Console
+
     import tilewright
     from tilewright.cli._devices import with_threads
     from tilewright.cli._run.inputs import arrays
+    from tilewright.cli._run.progress import with_progress
     from tilewright.graph.model import Model
 
     usual = args.target is None and args.threads is None  # a saved model has its own
@@ -49,6 +52,8 @@ def run(args: argparse.Namespace) -> int:
     model = tilewright.load(args.model, target=target, dtype=args.dtype)
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel: kernel.export_c writes it")
-    files = model.export(arrays(args.input, model.inputs, 0), Path(args.output), args.name)
+    inputs, folder = arrays(args.input, model.inputs, 0), Path(args.output)
+    console = Console(stderr=True)
+    files = with_progress(console, lambda told: model.export(inputs, folder, args.name, told))
     print(f"{files[0]} and {len(files) - 1} files beside it: make -C {args.output}")
     return 0

@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tilewright.cli._run.progress import with_progress
 from tilewright.cli._run.search import LAYOUTS
 from tilewright.ir.errors import ArgumentError, TargetError
 
@@ -173,7 +174,7 @@ def run(args: argparse.Namespace) -> int:
     console.print(f"load model: {loaded * 1e3:.1f} ms", markup=False)
     model = _quantized(model, args, console)
     begin = time.perf_counter()
-    executor = _compile(model, inputs, console)
+    executor = with_progress(console, lambda told: model.compile(inputs, told))
     compiled = time.perf_counter() - begin
     memory = executor.plan.nbytes / 2**20
     console.print(
@@ -226,15 +227,6 @@ def _quantized(model: Model, args: argparse.Namespace, console: Console) -> Mode
     return model.quantized(known)
 
 
-def _compile(model: Model, inputs: dict[str, Any], console: Console) -> Executor:
-    if not console.is_terminal:
-        return model.compile(inputs)
-    with console.status("reading the graph") as status:
-        return model.compile(
-            inputs, lambda done, of: status.update(f"{done} of {of} kernels are built")
-        )
-
-
 def _searched(
     model: Model, executor: Executor, inputs: dict[str, Any], args: argparse.Namespace,
     console: Console,
@@ -255,7 +247,7 @@ def _searched(
 
         done, of = search(executor, inputs, limit, told)
     again = model.again()
-    found = _compile(again, inputs, console)
+    found = with_progress(console, lambda told: again.compile(inputs, told))
     rest = "" if done == of else "; the next run goes on"
     taken = time.perf_counter() - begin
     console.print(f"search: {taken:.1f} s; {done} of {of} kernels{rest}", markup=False)

@@ -121,7 +121,7 @@ static const struct map {{
 # The machine code again, of the sources, by another compiler.
 kernels:
 \tfor k in $(basename $(wildcard {name}_kernel_*.cu)); do \\
-\t  $(NVCC) -std=c++17 -arch={arch} -cubin -o $$k.cubin $$k.cu || exit 1; done
+\t  $(NVCC) -w -std=c++17 -arch={arch} -cubin -o $$k.cubin $$k.cu || exit 1; done
 """
     return Written(
         layout.weights, made, f"CUDA's {arch}", "CUDA's driver", "the GPU of a number",

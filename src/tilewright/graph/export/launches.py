@@ -166,9 +166,6 @@ class Layout:
         block.filled = len(self._file) - block.begin
         return where, at
 
-    def _read_once(self, array: Any) -> Argument:
-        return Argument(*self._constant(ONCE, array), array.nbytes)
-
     def _argument(self, number: int, kind: TensorType, offset: int = 0) -> Argument:
         where, at = self._at[number]
         return Argument(where, at + offset, _bytes_of(kind))
@@ -219,8 +216,8 @@ def tables(
     rows = [_row(x, first, cuda) for x, first in zip(launches, firsts, strict=False)]
     arguments = [x.row for launch in launches for x in launch.arguments]
     most = max(len(x.arguments) for x in launches)
-    more = "unsigned shared, asked; int stream, waits, marks;" if cuda else ""
-    shared = "unsigned shared;" if cuda else ""
+    more = " unsigned shared, asked; int stream, waits, marks;" if cuda else ""
+    shared = " unsigned shared;" if cuda else ""
     code = "\n".join(f"extern const char {name}_code_{k}[];" for k in range(codes))
     listed = _lines([f"{name}_code_{k}" for k in range(codes)])
     outputs = len(graph.outputs)
@@ -244,7 +241,7 @@ static const struct block {{ int use; size_t bytes, begin, filled; }} blocks[] =
 {_lines([x.row for x in layout.blocks])}
 }};
 
-static const struct function {{ int code; const char *symbol; {shared} }} functions[] = {{
+static const struct function {{ int code; const char *symbol;{shared} }} functions[] = {{
 {_lines(functions)}
 }};
 
@@ -254,7 +251,7 @@ static const struct argument {{ int where; uint64_t at; size_t bytes; }} argumen
 {_lines(arguments)}
 }};
 
-struct launch {{ int function; unsigned grid[3], block[3]; int first, count; {more} }};
+struct launch {{ int function; unsigned grid[3], block[3]; int first, count;{more} }};
 static const struct launch preparations[] = {{
 {_lines(rows[: len(ahead)])}
 }};
