@@ -16,7 +16,7 @@ from tilewright.runtime.sass import opcodes
 from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
-from tilewright.topi.gpu.box_products import suits
+from tilewright.topi.gpu.box_sizes import suited
 from tilewright.topi.templates import TEMPLATES, candidates
 
 LAST: dict[str, Any] = {"layout": "NHWC", "precision": "tf32x3"}
@@ -37,7 +37,7 @@ PROBLEMS: tuple[Conv | Gemm, ...] = (
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)
 def test_results_are_as_near_as_those_of_float32(p: Conv | Gemm, target: str) -> None:
-    assert suits(p)
+    assert suited(p) is not None
     found = [t for t in candidates(p, target) if "box" in t[0].name]
     template, tile = found[len(str(p)) % len(found)]
     if template.name == "gpu.box_products":
@@ -76,7 +76,7 @@ def test_hoppers_tensor_cores_multiply_tf32_without_spills() -> None:
 def test_it_is_an_allowance_that_other_schedules_need_not_use() -> None:
     """Nor is it the default."""
     p = Conv.parse((1, 6, 9, 7), (9, 6, 3, 3), 1, stride=2, pass_="wgrad", **LAST)
-    assert not suits(p)
-    assert not suits(PROBLEMS[0].replace(precision="exact"))
+    assert suited(p) is None
+    assert suited(PROBLEMS[0].replace(precision="exact")) is None
     for target in ("llvm", "sim"):
         assert run(p, choose(p, target).build(), exact=convolution) < 1e-6
