@@ -87,7 +87,8 @@ static int load(struct MODEL *model, const char *weights) {
     TRY(cuModuleGetFunction(function, model->modules[functions[k].code], functions[k].symbol));
     if (functions[k].shared)
       TRY(cuFuncSetAttribute(
-          *function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, functions[k].shared));
+          *function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+          (int)functions[k].shared));
   }
   for (int k = 0; k < BLOCKS; ++k) {
     const struct block *b = blocks + k;
