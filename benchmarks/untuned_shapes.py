@@ -289,7 +289,7 @@ def run_part(arguments: argparse.Namespace) -> None:
     rows: list[dict[str, Any]] = []
     written = Path(f"{arguments.out}/part-{arguments.part}.json")
     written.write_text("[]")
-    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
+    processes = max(2, len(os.sched_getaffinity(0)) // arguments.gpus)
     device = str(machine(tilewright.Target.parse(target), probe=False)["device"])
     given = (target, device, arguments.ranked, arguments.random, end)
     with TemporaryDirectory() as folder:
