@@ -195,7 +195,7 @@ def run_part(arguments: argparse.Namespace) -> None:
     mine = cases(arguments.batches, arguments.only)[arguments.part :: arguments.gpus]
     rows: list[dict[str, Any]] = []
     tried: list[dict[str, Any]] = []
-    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
+    processes = max(2, len(os.sched_getaffinity(0)) // arguments.gpus)
     begin = time.perf_counter()
     with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
         list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU

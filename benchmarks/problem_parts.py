@@ -123,7 +123,7 @@ def run_part(
     mine = problems[arguments.part :: arguments.gpus]
     gpu = not target.startswith("llvm")
     rows: list[dict[str, Any]] = []
-    processes = max(2, (os.cpu_count() or 2) // arguments.gpus)
+    processes = max(2, len(os.sched_getaffinity(0)) // arguments.gpus)
     with TemporaryDirectory() as folder, ProcessPoolExecutor(processes) as pool:
         list(pool.map(abs, range(processes * 4)))  # made before this process opens the GPU
         jobs = [

@@ -414,6 +414,17 @@ def test_a_pixel_by_number_is_found_without_a_division() -> None:
     assert not any(word in built.source for word in ("div", "rem"))
 
 
+def test_a_pixel_by_number_whose_row_differs_from_lane_to_lane() -> None:
+    a = te.placeholder((8, 9), name="A")
+    b = te.compute((54, 8), lambda p, c: a[p // 9 + c % 3, p % 9], name="B")
+    s = te.create_schedule(b.op)
+    s[b].vectorize(s[b].op.axis[1])
+    x, found = np.arange(72, dtype="f4").reshape(8, 9), poisoned((54, 8))
+    tilewright.build(s, [a, b])(x, found)
+    p, c = np.arange(54)[:, None], np.arange(8)
+    np.testing.assert_array_equal(found, x[p // 9 + c % 3, p % 9])
+
+
 @pytest.mark.parametrize("types", ["float32", "int16", "uint8"])
 @pytest.mark.parametrize("channels", [2, 3, 4, 5])
 def test_vectors_between_one_another_are_stored_as_one(channels: int, types: str) -> None:

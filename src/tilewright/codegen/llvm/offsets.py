@@ -206,20 +206,24 @@ def _rejoined(indices: tuple[Expr, ...], strides: tuple[Expr, ...]) -> list[Expr
         near = strides[k]
         if not whole.exact or by <= 0 or not isinstance(near, E.IntImm):
             continue
-        quotient, zero = E.FloorDiv(whole, inner.b), ops.const(0, whole.dtype.element)
-        if whole.dtype.lanes > 1:
-            zero = E.Broadcast(zero, whole.dtype.lanes)
+        quotient = E.FloorDiv(whole, inner.b)
         for j, (outer, far) in enumerate(zip(found[:k], strides, strict=False)):
             if not isinstance(far, E.IntImm) or far.value != near.value * by:
                 continue
             if outer == quotient:
-                found[j], found[k] = zero, whole
+                found[j], found[k] = _zero(outer), whole
             elif isinstance(outer, (E.Add, E.Sub)) and outer.a == quotient:
-                found[j], found[k] = type(outer)(zero, outer.b), whole
+                found[j], found[k] = type(outer)(_zero(outer.a), outer.b), whole
             else:
                 continue
             break
     return found
+
+
+def _zero(e: Expr) -> Expr:
+    """In each lane of an index, which may be one of several lanes where its quotient is of one."""
+    zero = ops.const(0, e.dtype.element)
+    return E.Broadcast(zero, e.dtype.lanes) if e.dtype.lanes > 1 else zero
 
 
 def _rises(index: E.Ramp, extent: Expr) -> bool:
