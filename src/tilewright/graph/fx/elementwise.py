@@ -46,6 +46,8 @@ def _unary(kind: str) -> Converter:
         if function == "bitwise_not" and n.x.dtype == "bool":
             return n("logical_not", n.x)
         x = n.x if kind in _PREDICATES else cast(n.x, n.dtype)
+        if kind == "sign" and "float" in n.dtype:  # of NaN 0, where ONNX has NaN
+            x = n("where", n("isnan", x), constant(0, n.dtype), x)
         return n(function, cast(x, "bool") if kind == "logical_not" else x)
 
     return convert
