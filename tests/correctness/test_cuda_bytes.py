@@ -14,7 +14,7 @@ from tilewright.topi import Conv, Declared
 from tilewright.topi.nn.pooling import max_pool
 from tilewright.topi.pieces.pixel_boxes import BoxTile
 from tilewright.topi.pieces.tiling import Tiling
-from tilewright.topi.quantization import dequantize, quantize
+from tilewright.topi.quantization import dequantize, quantize, within
 from tilewright.topi.sketches.loops import schedule_gpu
 from tilewright.topi.templates import TEMPLATES, default_schedule
 
@@ -75,8 +75,7 @@ def test_numbers_are_rounded_to_bytes_and_packed(place, kind, low, high, vector,
     x = te.placeholder((count,), "float32", name="x")
 
     def nearest(i):
-        most = te.clip(x[i], float(low), float(high))
-        return te.nearbyint(most).astype("int32").astype(kind)
+        return te.nearbyint(within(x[i], low, high)).astype("int32").astype(kind)
 
     y = te.compute((count,), nearest, name="y")
     kernel = _built(y, [x, y], vector)

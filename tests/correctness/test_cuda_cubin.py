@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import signal
+
 import pytest
 from tests.support.gpu_programs import PROGRAMS
 
@@ -73,3 +76,12 @@ def test_an_empty_log_leaves_the_bytes_that_python_shares_alone() -> None:
     with pytest.raises(TargetError):
         compile_cubin("nonsense", "sm_80")
     assert [bytes([n])[0] for n in range(256)] == list(range(256))
+
+
+def test_ctrl_c_ends_waits_after_a_compilation() -> None:
+    signal.siginterrupt(signal.SIGINT, True)
+    compile_cubin('extern "C" __global__ void k(float* x) { *x = 1; }', "sm_90a")
+    action = (ctypes.c_int * 64)()
+    ctypes.CDLL(None).sigaction(signal.SIGINT, None, action)
+    restarts, flags = 0x10000000, 34  # glibc's, behind a pointer and 128 bytes
+    assert not action[flags] & restarts

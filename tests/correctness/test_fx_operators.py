@@ -43,7 +43,7 @@ CASES = {
     ),
     "division that rounds down": lambda: (
         torch.div(X, 0.3, rounding_mode="floor"), X // -0.5, X // Y, I // 2, I // -4,
-        (X / 0.0) // 2.0, X // 0.0,
+        (X / 0.0) // 2.0, X // 0.0, X // math.inf,
     ),
     "remainders": lambda: (X % 1.5, torch.fmod(X, 1.5), I % 4, X % 0.3, torch.fmod(X, -0.3)),
     "powers": lambda: (X**2, X.abs() ** 0.5, X.square(), (X.abs() + 1).rsqrt()),
@@ -61,6 +61,10 @@ CASES = {
     "types": lambda: (X.to(torch.float64), I.float(), X.half() + X, BITS.float(), BITS + 1),
     "sums": lambda: (X.sum(), X.sum((0, 2)), X.mean(-1, keepdim=True), I.sum(1), BITS.sum()),
     "extrema": lambda: (X.amax((1, 2)), X.max(), *X.max(1), *X.min(-1, keepdim=True), X.argmax()),
+    "NaN": lambda: (
+        (X / X).amax(1), *(X / X).min(2), (X / X).argmax(), (X / X).clamp(-1, 0), (X / X).sign(),
+        F.max_pool1d(X / X, 2), torch.maximum(X / X, Y),
+    ),
     "variances": lambda: (X.var(1), *torch.var_mean(X, (1, 2), correction=0), X.std((0, 1))),
     "softmax": lambda: (X.softmax(-1), X.log_softmax(1)),
     "running sums": lambda: (X.cumsum(1), X.prod(2), BITS.any(1)),

@@ -154,16 +154,20 @@ def test_a_loop_that_is_known_to_have_no_iteration_does_nothing() -> None:
 
 
 @pytest.mark.parametrize("extent", [40, 64, 200, 1001])
-def test_extrema_pass_over_nan_in_every_lane(extent: int) -> None:
+def test_extrema_keep_nan_of_every_lane(extent: int) -> None:
     A = te.placeholder((extent,), name="A")
     k = te.reduce_axis((0, extent), "k")
     B = te.compute((1,), lambda i: te.max(A[k], axis=k), name="B")
     run = tilewright.build(te.create_schedule(B.op), [A, B], "llvm")
     a = np.random.default_rng(0).standard_normal(extent).astype(np.float32)
-    a[::3] = np.nan
     b = np.empty(1, np.float32)
     run(a, b)
-    assert b[0] == np.nanmax(a)
+    assert b[0] == a.max()
+    for place in (0, 7, extent - 9, extent - 1):
+        a[place], kept = np.nan, a[place]
+        run(a, b)
+        assert np.isnan(b[0])
+        a[place] = kept
 
 
 def test_an_axis_fused_of_two_is_one_run_of_memory() -> None:

@@ -258,6 +258,27 @@ def test_arrays_of_a_device_stay_there(target):
     np.testing.assert_allclose(model.run({"x": x})["y"], wanted, rtol=1e-5)
 
 
+@pytest.mark.needs_onnx
+@pytest.mark.parametrize("rows", [0, 2])
+def test_what_has_no_elements_inside_of_a_model_is_computed_with(rows):
+    nodes = [
+        node("Slice", "x begin end", "a"),  # of two rows none
+        node("MatMul", "a w", "b"),
+        node("Concat", "b b", "c", axis=1),
+        node("ReduceMax", "c", "most", axes=[0], keepdims=0),
+        node("Transpose", "a", "t", perm=[1, 0]),
+        node("MatMul", "t b", "none"),
+        node("Concat", "x a", "y", axis=0),
+    ]
+    known = {"begin": np.array([2]), "end": np.array([9]), "w": np.ones((3, 4), "float32")}
+    model = tilewright.load(onnx_model(nodes, {"x": ["N", 3]}, ["most", "none", "y"], known))
+    x = np.ones((rows, 3), "float32")
+    found = model.run({"x": x})
+    np.testing.assert_array_equal(found["most"], np.full(8, -np.inf, "float32"))
+    np.testing.assert_array_equal(found["none"], np.zeros((3, 4), "float32"))
+    np.testing.assert_array_equal(found["y"], x)
+
+
 @pytest.mark.needs_torch
 def test_tensors_of_the_host_are_read_and_written_in_place():
     import torch
@@ -272,6 +293,10 @@ def test_tensors_of_the_host_are_read_and_written_in_place():
     assert torch.equal(y, 2 * x)
     with pytest.raises(ModelError, match="bind needs dense arrays: x"):
         model.bind({"x": torch.zeros(3, 2).T}, {"y": y})
+    with pytest.raises(ModelError, match="output y lies on the memory of x"):
+        model.bind({"x": y}, {"y": y})
+    model.run({"x": x}, {"y": x})
+    assert torch.equal(x, y)
     with pytest.raises(ModelError, match="x is .*, and is to be float32"):
         model(x.bfloat16())
 

@@ -9,32 +9,34 @@ import pytest
 from tests.support.schedules import apply_all, everywhere, run
 
 from tilewright import te
+from tilewright.topi import reduction
 
 
 @everywhere
-def test_of_a_number_and_nan_the_number_is_taken(target: str) -> None:
+def test_nan_beside_a_number_stays_nan(target: str) -> None:
     a = np.array([np.nan, 1, np.nan, -2, np.inf, -np.inf, 0, 5], "float32")
     b = np.array([3, np.nan, np.nan, 7, np.nan, np.nan, np.nan, 4], "float32")
-    largest, smallest, clipped, positive, kept = apply_all(
+    largest, smallest, clipped, positive, kept, bounded = apply_all(
         [
             lambda a, b: te.max(a, b),
             lambda a, b: te.min(a, b),
             lambda a, b: te.clip(a, -1.0, 2.0),
             lambda a, b: te.max(a, 0.0),
             lambda a, b: te.select(a < 0.0, 0.0, a),
+            lambda a, b: te.select(a > 0.0, a, 0.0),
         ],
         a, b, types=["float32", "float32"], target=target,
     )  # fmt: skip
-    np.testing.assert_array_equal(largest, np.fmax(a, b))
-    np.testing.assert_array_equal(smallest, np.fmin(a, b))
-    clip = np.fmin(np.fmax(a, np.float32(-1)), np.float32(2))
-    np.testing.assert_array_equal(clipped, clip)
-    np.testing.assert_array_equal(positive, np.fmax(a, np.float32(0)))
+    np.testing.assert_array_equal(largest, np.maximum(a, b))
+    np.testing.assert_array_equal(smallest, np.minimum(a, b))
+    np.testing.assert_array_equal(clipped, np.clip(a, np.float32(-1), np.float32(2)))
+    np.testing.assert_array_equal(positive, np.maximum(a, np.float32(0)))
+    np.testing.assert_array_equal(bounded, np.fmax(a, np.float32(0)))
     np.testing.assert_array_equal(kept, np.where(a < 0, np.float32(0), a))
 
 
 @everywhere
-def test_a_maximum_over_an_axis_passes_over_nan(target: str) -> None:
+def test_a_maximum_over_an_axis_is_nan_where_an_element_is(target: str) -> None:
     A = te.placeholder((8, 5), name="A")
     k = te.reduce_axis((0, 5), "k")
     B = te.compute((8,), lambda i: te.max(A[i, k], axis=k), name="B")
@@ -42,15 +44,15 @@ def test_a_maximum_over_an_axis_passes_over_nan(target: str) -> None:
     if target != "llvm":
         s[B].bind(B.op.axis[0], te.thread_axis("threadIdx.x"))
     a = np.random.default_rng(0).standard_normal((8, 5)).astype("float32")
-    a[np.arange(8), np.arange(8) % 5] = np.nan
+    a[np.arange(6), np.arange(6) % 5] = np.nan
     (found,) = run(s, [A, B], [a], target)
-    np.testing.assert_array_equal(found, np.nanmax(a, axis=1))
+    np.testing.assert_array_equal(found, np.max(a, axis=1))
 
 
-@pytest.mark.parametrize(("extremum", "expected"), [(te.max, np.fmax), (te.min, np.fmin)])
+@pytest.mark.parametrize(("extremum", "expected"), [(te.max, np.maximum), (te.min, np.minimum)])
 @pytest.mark.parametrize("swapped", [False, True])
 @pytest.mark.parametrize("type", ["float32", "float64", "float16"])
-def test_an_integer_beside_nan_is_taken_in_every_lane(
+def test_nan_beside_an_integer_stays_in_every_lane(
     extremum: Any, expected: Any, swapped: bool, type: str
 ) -> None:
     # LLVM knows that a converted integer is no NaN. Of each vector one element is read, which lets
@@ -73,3 +75,20 @@ def test_an_integer_beside_nan_is_taken_in_every_lane(
     s[T].vectorize(T.op.axis[0])
     (found,) = run(s, [A, B, C], [a, b], "llvm")
     np.testing.assert_array_equal(found, expected(a.astype(type), b))
+
+
+def test_the_place_of_nan_is_that_of_the_largest_and_of_the_smallest() -> None:
+    a = np.array([[1, np.nan, np.inf, np.nan], [0, -np.inf, 2, 1]], "float32")
+    A = te.placeholder(a.shape, name="A")
+    places = [
+        reduction.argmax(A, 1), reduction.argmin(A, 1), reduction.argmax(A, 1, last=True),
+        reduction.topk_places(A, 4, 1), reduction.topk_places(A, 4, 1, largest=False),
+    ]  # fmt: skip
+    first, least, last, down, up = run(
+        te.create_schedule([p.op for p in places]), [A, *places], [a], "llvm"
+    )
+    np.testing.assert_array_equal(first, [1, 2])
+    np.testing.assert_array_equal(least, [1, 1])
+    np.testing.assert_array_equal(last, [3, 2])
+    np.testing.assert_array_equal(down, [[1, 3, 2, 0], [2, 3, 0, 1]])
+    np.testing.assert_array_equal(up, [[0, 2, 1, 3], [1, 0, 3, 2]])

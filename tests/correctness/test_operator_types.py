@@ -231,11 +231,11 @@ def float_operators(type: str) -> Operators:
         "x * y": _both(lambda x, y, d: x * y),
         "-x": _both(lambda x, y, d: -x),
         "abs": (lambda x, y, d: te.abs(x), lambda x, y, d: np.abs(x)),
-        "min": (lambda x, y, d: te.min(x, y), lambda x, y, d: np.fmin(x, y)),
-        "max": (lambda x, y, d: te.max(x, y), lambda x, y, d: np.fmax(x, y)),
+        "min": (lambda x, y, d: te.min(x, y), lambda x, y, d: np.minimum(x, y)),
+        "max": (lambda x, y, d: te.max(x, y), lambda x, y, d: np.maximum(x, y)),
         "clip": (
             lambda x, y, d: te.clip(x, c(-1.5), c(2)),
-            lambda x, y, d: np.fmin(np.fmax(x, -1.5), 2),
+            lambda x, y, d: np.minimum(np.maximum(x, -1.5), 2),
         ),
         "select": (
             lambda x, y, d: te.select(x < y, x, c(7)),
@@ -243,7 +243,7 @@ def float_operators(type: str) -> Operators:
         ),
         "if_then_else": (
             lambda x, y, d: te.if_then_else(x >= y, te.max(x, d), c(3)),
-            lambda x, y, d: np.where(x >= y, np.fmax(x, d), 3),
+            lambda x, y, d: np.where(x >= y, np.maximum(x, d), 3),
         ),
         "relu": (
             lambda x, y, d: te.select(x < c(0), c(0), x),

@@ -401,6 +401,11 @@ def test_operators_of_expressions_are_expressions():
         (lambda x: topi.nn.pool2d(x, 2, 2, 1, 0, "sum", layout="HW"), "'max' or 'avg'"),
         (lambda x: topi.image.resize1d(x, None, (3,), "NW", method="spline"), "no method 'spline'"),
         (lambda x: topi.scatter_nd(x, x, x, "div"), "none of update"),
+        (lambda x: topi.nn.conv2d(x, x, 1, 1, 1, "NCXY"), "letters NCHW, as 'NCHW'"),
+        (lambda x: topi.nn.pool2d(x, 2, 2, 1, 0, "max", layout="XY"), "no layout 'XY'"),
+        (lambda x: topi.layout_transform(x, "HW", "WC"), "have other dimensions"),
+        (lambda x: topi.nn.softmax(x, "x"), "an axis is an integer"),
+        (lambda x: topi.nn.conv2d_nchw(x), "needs Filter"),
     ],
 )
 def test_what_an_operator_cannot_do_is_said(use, said):

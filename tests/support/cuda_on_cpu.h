@@ -191,10 +191,10 @@ struct __nv_bfloat16 {
   static T2 operator-(T2 a, T2 b) { return {a.x - b.x, a.y - b.y}; }   \
   static T2 operator*(T2 a, T2 b) { return {a.x * b.x, a.y * b.y}; }   \
   static T2 operator/(T2 a, T2 b) { return {a.x / b.x, a.y / b.y}; }   \
-  static T __hmax(T a, T b) { return T(fmaxf(a, b)); }                 \
-  static T __hmin(T a, T b) { return T(fminf(a, b)); }                 \
-  static T2 __hmax2(T2 a, T2 b) { return {__hmax(a.x, b.x), __hmax(a.y, b.y)}; } \
-  static T2 __hmin2(T2 a, T2 b) { return {__hmin(a.x, b.x), __hmin(a.y, b.y)}; } \
+  static T __hmax_nan(T a, T b) { return (float)a > (float)b || (float)a != (float)a ? a : b; } \
+  static T __hmin_nan(T a, T b) { return (float)a < (float)b || (float)a != (float)a ? a : b; } \
+  static T2 __hmax2_nan(T2 a, T2 b) { return {__hmax_nan(a.x, b.x), __hmax_nan(a.y, b.y)}; } \
+  static T2 __hmin2_nan(T2 a, T2 b) { return {__hmin_nan(a.x, b.x), __hmin_nan(a.y, b.y)}; } \
   static T __habs(T a) { return T(fabsf(a)); }                         \
   static T operator-(T a) { return T(-(float)a); }                     \
   static T2 operator-(T2 a) { return {-a.x, -a.y}; }                   \

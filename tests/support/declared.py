@@ -152,7 +152,7 @@ _OPERATIONS: dict[type[Expr], Callable[[Any, Any], Any]] = {
     E.Add: np.add, E.Sub: np.subtract, E.Mul: np.multiply, E.Div: np.divide,
     E.FloorDiv: np.floor_divide, E.FloorMod: np.mod,
     E.TruncDiv: _truncdiv, E.TruncMod: np.fmod,
-    E.Min: np.fmin, E.Max: np.fmax, E.BitAnd: np.bitwise_and, E.BitOr: np.bitwise_or,
+    E.Min: np.minimum, E.Max: np.maximum, E.BitAnd: np.bitwise_and, E.BitOr: np.bitwise_or,
     E.BitXor: np.bitwise_xor, E.Shl: np.left_shift, E.Shr: np.right_shift, E.EQ: np.equal,
     E.NE: np.not_equal, E.LT: np.less, E.LE: np.less_equal, E.GT: np.greater,
     E.GE: np.greater_equal,

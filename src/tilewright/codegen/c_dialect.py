@@ -14,7 +14,10 @@ from tilewright.ir.dtype import DType, dtype
 _FLOAT32 = dtype("float32")
 _NAMES = {"float16": "half", "bfloat16": "bfloat"}
 #: Integers with functions for minima and maxima; narrower ones are int32 in C.
-_EXTREMA = ("int32", "int64", "uint32", "uint64")
+_EXTREMA = {
+    **dict.fromkeys(("int32", "int64", "uint32", "uint64"), ""), "float32": " || a != a",
+    "float64": " || a != a",
+}  # fmt: skip
 
 
 def is_narrow(t: DType) -> bool:
@@ -51,7 +54,7 @@ class CDialect(Dialect):
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
         """``a < b ? a : b``, or a function of operands that choose themselves: each stands twice in
         a choice, and a text must not double with every level."""
-        if t.is_float or "?" not in a + b:
+        if not t.is_float and "?" not in a + b:
             return super().extremum(name, t, a, b)
         function = f"{name}_{t if t.bits >= 32 else 'int32'}"
         self.require(function)
@@ -111,8 +114,8 @@ static inline {t} floormod{s}({t} a, {t} b) {{
   return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
 }}
 """
-_EXTREMUM = """static inline {t}_t {name}_{t}({t}_t a, {t}_t b) {{
-  return a {sign} b ? a : b;
+_EXTREMUM = """static inline {c} {name}_{t}({c} a, {c} b) {{
+  return a {sign} b{nan} ? a : b;
 }}
 """
 _BITS = """static inline {to} {name}({source} x) {{
@@ -124,9 +127,9 @@ _BITS = """static inline {to} {name}({source} x) {{
 _HELPERS = (
     total_functions("static inline ", ("int32_t", "int64_t", "uint32_t", "uint64_t"))
     | {
-        f"{name}_{t}": _EXTREMUM.format(name=name, t=t, sign=sign)
+        f"{name}_{t}": _EXTREMUM.format(name=name, t=t, c=CDialect.types[t], sign=sign, nan=nan)
         for name, sign in (("min", "<"), ("max", ">"))
-        for t in _EXTREMA
+        for t, nan in _EXTREMA.items()
     }
     | {
         "allocate": """static void* allocate(size_t bytes) {

@@ -157,8 +157,8 @@ class Dialect:
     def binary(self, node: type[E.Expr], t: DType, a: Code, b: Code) -> Code:
         """An operator of :data:`LEVELS`, or Min or Max, on operands of type ``t``.
 
-        Min and Max of floats give the operand that is a number where the other is a NaN
-        (IEEE 754-2008 minNum), as fmin does.
+        Min and Max of floats give NaN where either operand is one (IEEE 754-2019 maximum), but
+        for the sign of a zero.
 
         C computes narrow integers as int. What is beyond their range is brought back, so that the
         value of the text is that of the expression; its type may be int.
@@ -176,15 +176,16 @@ class Dialect:
 
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
         """``min`` or ``max``."""
-        if t.is_float:
-            self.require("math")
-            return call(f"f{name}" + ("f" if t.bits == 32 else ""), a, b)
         return self.choose(infix(a, "<" if name == "min" else ">", b, RELATION), a, b)
 
-    def bound(self, comparison: type[E.Expr], t: DType) -> str:
-        """A function of x and b that is ``x < b ? b : x`` (or ``>``), of NaN NaN; empty where
-        there is none. The sign of a zero may be that of either."""
-        return ""
+    def bound(self, name: str, t: DType, nan: bool) -> str:
+        """A function that is ``min`` or ``max`` of x and a number b, of a NaN NaN
+        (``x < b ? b : x``), or with not ``nan`` the bound (``x > b ? x : b``); empty where there
+        is none. The sign of a zero may be that of either."""
+        if nan or t.bits < 32:
+            return ""
+        self.require("math")
+        return f"f{name}" + ("f" if t.bits == 32 else "")
 
     def nearest(self, to: DType, x: E.Expr) -> E.Expr | None:
         """``x`` rounded to the nearest integer of type ``to``, ties to even, in functions of this

@@ -118,8 +118,8 @@ class ExpressionPrinter:
             case E.Cast(t, value):
                 return d.cast(t, value.dtype, self.expr(value))
             case E.Select(E.LT(a, E.FloatImm() as b) | E.GT(a, E.FloatImm() as b), c, v) if (
-                b is c and a is v and (name := d.bound(type(e.condition), e.dtype))
-            ):
+                (b is c and a is v) or (a is c and b is v)
+            ) and (name := self._bound(e, b is c)):
                 return call(name, self.expr(a), self.expr(b))
             case E.Select(condition, on_true, on_false):
                 chosen = self.expr(condition)
@@ -132,6 +132,11 @@ class ExpressionPrinter:
             case E.Call():
                 return self._call(e)
         raise TargetError(f"{type(e).__name__} of type {e.dtype} cannot be written as a scalar")
+
+    def _bound(self, e: E.Select, nan: bool) -> str:
+        """The function that a choice between a value and a bound is; of NaN NaN, or the bound."""
+        name = "max" if isinstance(e.condition, E.LT) == nan else "min"
+        return self.dialect.bound(name, e.dtype, nan)
 
     def _sum(self, e: Expr, a: Expr, b: Expr) -> Code:
         """``a + b`` of integers, as a difference where ``b`` has a negative constant."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
+from typing import NamedTuple
 
 from tilewright.ir import expr as E
 from tilewright.ir import ops
@@ -131,10 +132,11 @@ def rounded_near(to: DType, x: Expr) -> Expr | None:
     elsewhere.
 
     >>> x, low, high = E.Var.make("x", "float32"), E.FloatImm(_FLOAT32, -8), E.FloatImm(_FLOAT32, 7)
-    >>> rounded_near(_INT32, E.Min(E.Max(x, low), high))
-    T.nearest_integer(T.min(T.max(x, T.float32(-8)), T.float32(7)))
-    >>> rounded_near(_INT32, E.Min(E.Max(x, low), low) / 4.0).args[0]
-    T.divided(T.min(T.max(x, T.float32(-8)), T.float32(-8)), T.float32(4), T.float32(0.25))
+    >>> above = E.Select(x > low, x, low)
+    >>> rounded_near(_INT32, E.Select(above < high, above, high)).name
+    'nearest_integer'
+    >>> rounded_near(_INT32, E.Select(above < low, above, low) / 4.0).args[0].name
+    'divided'
     """
     size = _largest(x) if to is _INT32 and x.dtype is _FLOAT32 else math.inf
     return E.Call(to, "nearest_integer", (_divided(x),)) if size <= _NEAR else None
@@ -145,34 +147,54 @@ def saturated(to: DType, x: Expr) -> tuple[str, Expr] | None:
     is within what they hold, also of a NaN; None elsewhere.
 
     >>> x, low, high = (E.Var.make("x", "float32"), *(E.FloatImm(_FLOAT32, n) for n in (0, 127)))
-    >>> saturated(dtype("int8"), E.Min(E.Max(x, low), high))
-    ('nearest_s8', T.max(x, T.float32(0)))
+    >>> above = E.Select(x > low, x, low)
+    >>> saturated(dtype("int8"), E.Select(above < high, above, high)) == ("nearest_s8", above)
+    True
     """
     if to.bits != 8 or to.kind not in ("int", "uint") or x.dtype is not _FLOAT32:
         return None
     least, most = int_range(to)
     name = "nearest_s8" if to.kind == "int" else "nearest_u8"
+    if isinstance(x, E.Div) and isinstance(x.b, E.FloatImm) and (inside := _bounds(x.a)):
+        by = x.b.value
+        if not _QUICK < by < 1 / _QUICK:
+            return None
+        if least - _NEARLY < inside.low / by and inside.high / by < most + _NEARLY:
+            return name, _divided(x)
+    elif (inside := _bounds(x)) and inside.low >= least:
+        # Beyond both ends the instruction saturates; of a NaN it makes 0.
+        if inside.high == most:
+            return name, inside.value if inside.low == least == 0 else inside.above
+        return (name, x) if least <= inside.high < most else None
+    return None
+
+
+class _Bounds(NamedTuple):
+    """``value`` brought above ``low``, and that below ``high``; of NaN ``low``, or NaN, which no
+    integer is: then any will do."""
+
+    value: Expr
+    low: float
+    above: Expr
+    high: float
+
+
+def _bounds(x: Expr) -> _Bounds | None:
     match x:
-        case E.Min(E.Max(v, E.FloatImm(_, a)) as found, E.FloatImm(_, b)) if a >= least:
-            # Beyond both ends the instruction saturates; of a NaN it makes 0.
-            if b == most:
-                return name, v if a == least == 0 else found
-            return (name, x) if least <= b < most else None
-        case E.Div(E.Min(E.Max(_, E.FloatImm(_, a)), E.FloatImm(_, b)), E.FloatImm(_, by)):
-            if not _QUICK < by < 1 / _QUICK:
-                return None
-            if least - _NEARLY < a / by and b / by < most + _NEARLY:
-                return name, _divided(x)
+        case E.Select(E.LT(E.Select(E.GT(v, E.FloatImm() as a), c, d) as above, b), e, f) if (
+            v is c and a is d and above is e and b is f and isinstance(b, E.FloatImm)
+        ):
+            return _Bounds(v, a.value, above, b.value)
+        case E.Min(E.Max(v, E.FloatImm(_, low)) as above, E.FloatImm(_, high)):
+            return _Bounds(v, low, above, high)
     return None
 
 
 def _largest(x: Expr) -> float:
     """The largest size that it may have; infinity where that is not known, or it may be NaN."""
+    if inside := _bounds(x):
+        return max(abs(inside.low), abs(inside.high))
     match x:
-        case E.Min(E.Max(_, E.FloatImm(_, a)), E.FloatImm(_, b)) | E.Max(
-            E.Min(_, E.FloatImm(_, a)), E.FloatImm(_, b)
-        ):  # the bounds of a NaN are these
-            return max(abs(a), abs(b))
         case E.Div(a, E.FloatImm(_, b)) if _QUICK < abs(b) < 1 / _QUICK:
             return 1.01 * _largest(a) / abs(b)
     return math.inf

@@ -109,20 +109,21 @@ class CudaDialect(CudaVectors):
 
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
         if is_half(t):
-            return call(f"__h{name}{'2' if t.lanes == 2 else ''}", a, b)
+            return call(f"__h{name}{'2' if t.lanes == 2 else ''}_nan", a, b)
         if t.lanes == 4:
             function = f"bytes_{name}{t.kind[0].replace('i', 's')}"
             self.require(function)
             return call(function, a, b)
         if t.is_float:
-            return call(f"f{name}" + ("f" if t.bits == 32 else ""), a, b)
+            self.require("bounds")
+            return call("at_least" if name == "max" else "at_most", a, b)
         return call(name, a, b)
 
-    def bound(self, comparison: type[E.Expr], t: DType) -> str:
-        if t is not _FLOAT32:
-            return ""
+    def bound(self, name: str, t: DType, nan: bool) -> str:
+        if not nan or t is not _FLOAT32:
+            return super().bound(name, t, nan)
         self.require("bounds")
-        return "at_least" if comparison is E.LT else "at_most"
+        return "at_least" if name == "max" else "at_most"
 
     def nearest(self, to: DType, x: E.Expr) -> E.Expr | None:
         return rounded_near(to, x)

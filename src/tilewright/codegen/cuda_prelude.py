@@ -83,15 +83,18 @@ _UPPER_BFLOAT16 = """static __device__ __forceinline__ float upper_bfloat16(
   return __uint_as_float(*(const unsigned*)&pair & 0xffff0000u);
 }"""
 
-#: One instruction (PTX ISA, "max"), of NaN NaN.
+#: One instruction (PTX ISA, "max"), of NaN NaN; of doubles there is none.
 _BOUND = """static __device__ __forceinline__ float {name}(float x, float b) {{
 #if __CUDA_ARCH__ >= 800
   float y;
   asm("{ptx}.NaN.f32 %0, %1, %2;" : "=f"(y) : "f"(x), "f"(b));
   return y;
 #else
-  return x {sign} b ? b : x;
+  return x {sign} b || b != b ? b : x;
 #endif
+}}
+static __device__ __forceinline__ double {name}(double x, double b) {{
+  return x {sign} b || b != b ? b : x;
 }}"""
 
 #: Helper functions, by the name that the text uses; they round towards minus infinity.

@@ -28,6 +28,8 @@ _NATIVE = (E.Add, E.Sub, E.Mul, E.Min, E.Max)
 _NATIVE_INT = (E.BitAnd, E.BitOr, E.BitXor, E.Shl, E.Shr)
 #: Lanes of the widest vector.
 _MOST = 16
+#: Types of floats and of vectors of them.
+_FLOATS = [f"{t}{n}" for t in ("float", "double", "half") for n in ("", 2, 3, 4, 8, 16)]
 #: Functions that take vectors, under their names in OpenCL.
 _FUNCTIONS = {
     name: name
@@ -54,7 +56,7 @@ class OpenCLDialect(Dialect):
         for name in """char short int long float double half vload vstore vload_half
         vstore_half""".split()
         for n in (2, 3, 4, 8, 16)
-    )  # fmt: skip
+    ) | frozenset(f"{name}_{t}" for name in ("min", "max") for t in _FLOATS)  # fmt: skip
     types: ClassVar[dict[str, str]] = {
         **Dialect.types,
         "int8": "char", "int16": "short", "int32": "int", "int64": "long", "uint8": "uchar",
@@ -126,8 +128,13 @@ class OpenCLDialect(Dialect):
 
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
         if t.is_float:
-            return call(f"f{name}", a, b)
+            function = f"{name}_{self.type_name(t)}"
+            self.require(function)
+            return call(function, a, b)
         return call(name, self._typed(t, a), self._typed(t, b))
+
+    def bound(self, name: str, t: DType, nan: bool) -> str:
+        return "" if nan or self.rounded(t) else f"f{name}"
 
     def _typed(self, t: DType, x: Code) -> Code:
         """``x``, which may be an int, as an argument of an overloaded function of ``t``."""
@@ -348,6 +355,15 @@ for _suffix, _type in (("", "int"), ("64", "long")):
     _HELPERS[f"floormod{_suffix}"] = f"""{_type} floormod{_suffix}({_type} a, {_type} b) {{
   const {_type} r = a % b;
   return (r != 0 && (r < 0) != (b < 0)) ? r + b : r;
+}}
+"""
+
+
+for _name, _sign in (("min", "<"), ("max", ">")):
+    for _type in _FLOATS:
+        # Comparisons of vectors are -1 in each lane, and a choice between vectors is lane by lane.
+        _HELPERS[f"{_name}_{_type}"] = f"""{_type} {_name}_{_type}({_type} a, {_type} b) {{
+  return ((a {_sign} b) | (a != a)) ? a : b;
 }}
 """
 

@@ -16,16 +16,11 @@ from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import numpy as np
-
-from tilewright.graph.errors import ModelError, NeedsData
 from tilewright.graph.graph import Graph
-from tilewright.graph.signature import Parameter, Source
-from tilewright.graph.value import Constant, Input, Node, Value
+from tilewright.graph.signature import Parameter
+from tilewright.graph.value import Node, Value
 from tilewright.graph.views import problem_of, views
-from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import ProblemError
-from tilewright.runtime.narrow_floats import storage_type
 from tilewright.topi.batch import Batch, expected_of
 from tilewright.topi.problem import Problem
 
@@ -58,31 +53,6 @@ class Batches:
             return images
         rest = tuple(e[1:] if name in self.names else e for name, e in shapes.items())
         return images if self.own.setdefault(rest, images) != images else 0
-
-    def without_images(self, source: Source, shapes: Mapping[str, tuple[int, ...]]) -> Graph | None:
-        """The graph of a source where there are none, and so nothing to compute; None where there
-        are, or outputs have elements all the same."""
-        if not self.names or any(shapes[name][0] for name in self.names):
-            return None
-        found = []
-        for images in (1, 2):
-            inputs = [
-                Input(p.name, (images, *e[1:]) if p.name in self.names else e, p.dtype)
-                for p, e in ((p, shapes[p.name]) for p in source.inputs)
-            ]
-            try:
-                found.append(source.graph(inputs))
-            except (ModelError, NeedsData):
-                return None
-        one, two = (graph.outputs for graph in found)
-        made: dict[str, Value] = {}
-        for name, value in one.items():
-            pairs = zip(value.shape, two[name].shape, strict=False)
-            shape = tuple(max(0, 2 * a - b) for a, b in pairs)
-            if 0 not in shape:
-                return None
-            made[name] = Constant(np.zeros(shape, storage_type(dtype(value.dtype))), name)
-        return Graph(found[0].name, found[0].inputs, made)
 
 
 def batch_of(inputs: Sequence[Parameter]) -> tuple[str, ...]:

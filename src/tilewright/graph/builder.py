@@ -9,6 +9,9 @@ import numpy as np
 
 from tilewright.graph.evaluate import evaluate
 from tilewright.graph.value import Constant, Node, Operand, Value
+from tilewright.ir.dtype import dtype as to_dtype
+from tilewright.ir.errors import TilewrightError
+from tilewright.runtime.narrow_floats import storage_type
 from tilewright.topi.functions import FUNCTIONS
 
 #: Elements that are computed to fold one node, at most.
@@ -28,10 +31,12 @@ def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) 
         return Constant(first.array.reshape(attributes["newshape"]), name or first.name)
     if operator == "transpose" and isinstance(first, Constant):  # the same memory
         return Constant(first.array.transpose(attributes["axes"]), name or first.name)
+    if any(isinstance(x, Value) and 0 in x.shape for x in operands):
+        empty = _of_nothing(operator, operands, attributes, name)
+        if empty is not None:
+            return empty
     function = FUNCTIONS.get(operator)
     if function is not None and function.kind == "broadcast":
-        if any(isinstance(x, Value) and 0 in x.shape for x in operands):
-            return _empty(operator, operands, attributes, name)
         operands = _numbers(operands)
     made = Node(operator, operands, attributes, name)
     if function is None:
@@ -48,16 +53,32 @@ def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) 
     return made
 
 
-def _empty(
+def _of_nothing(
     operator: str, operands: tuple[Operand, ...], attributes: dict[str, Any], name: str
-) -> Constant:
-    """What a function of elements makes of none: of the type that it makes of one."""
-    tensors = [x for x in operands if isinstance(x, Value)]
-    ones = [
-        Constant(np.ones((1,) * x.rank, x.dtype)) if isinstance(x, Value) else x for x in operands
-    ]
-    shape = np.broadcast_shapes(*(x.shape for x in tensors))
-    return Constant(np.zeros(shape, Node(operator, tuple(ones), attributes).dtype), name)
+) -> Constant | None:
+    """What an operator makes of tensors without elements: none, of the shape that those that it
+    makes of one and of two lead to, or sums of nothing. None where it is neither."""
+
+    def made_of(extent: int) -> Node:
+        filled = (
+            Constant(np.broadcast_to(np.ones((), x.array.dtype), [e or extent for e in x.shape]))
+            if isinstance(x, Constant) and 0 in x.shape
+            else x
+            for x in operands
+        )
+        return Node(operator, tuple(filled), attributes)
+
+    try:
+        one, two = made_of(1), made_of(2)
+    except (TilewrightError, ValueError):  # said of the operands that there are
+        return None
+    if one.rank != two.rank:
+        return None
+    shape = tuple(max(0, 2 * a - b) for a, b in zip(one.shape, two.shape, strict=True))
+    sums = operator not in FUNCTIONS and len(operands) == 2 and not attributes.get("epilogue")
+    if 0 not in shape and not (sums and one.shape == two.shape):
+        return None
+    return Constant(np.zeros(shape, storage_type(to_dtype(one.dtype))), name)
 
 
 def _numbers(operands: tuple[Operand, ...]) -> tuple[Operand, ...]:

@@ -21,9 +21,18 @@ from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.graph.passes.narrow_types import TYPES
 from tilewright.graph.passes.quantize_products import Quantization
 from tilewright.graph.pipeline import optimized
-from tilewright.graph.signature import Argument, Parameter, Source, arrays, places, shares
+from tilewright.graph.signature import (
+    Argument,
+    Parameter,
+    Source,
+    arrays,
+    check_apart,
+    places,
+    shares,
+)
 from tilewright.graph.value import Constant, Input, Node, Value
 from tilewright.runtime.array import view
+from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.kernel import Kernel
 from tilewright.target import Target
 
@@ -143,8 +152,12 @@ class Model:
         given = arrays(self.inputs, inputs, self.device)
         executor = self._executor(given)
         into: Mapping[str, Any] = {} if outputs is None else outputs
+        made = self._places(executor, into)
+        # An output of the host's that lies on an input is written when all has been read.
+        read = {n: x for n, x in given.items() if isinstance(x, ArrayView)}
+        check_apart(read, {n: view(x) for n, x in made.items()})
         with in_memory(f"{self.name} with {executor.plan.nbytes:,} bytes of intermediate values"):
-            found = executor.run(given, outputs=self._places(executor, into))
+            found = executor.run(given, outputs=made)
         return {name: into.get(name, x) for name, x in found.items()}
 
     def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Callable[[], None]:
@@ -173,9 +186,9 @@ class Model:
         ]  # fmt: skip
         if copied:
             raise ModelError(f"bind needs dense arrays: {', '.join(copied)}")
-        return executor.bind(
-            {p.name: views[p.name] for p in self.inputs}, {n: views[n] for n in self.outputs}
-        )
+        read, written = ({n: views[n] for n in names} for names in (given, made))
+        check_apart(read, written)
+        return executor.bind(read, written)
 
     def _places(self, executor: Executor, outputs: Mapping[str, Any]) -> dict[str, Any]:
         types = {name: value.type for name, value in executor.graph.outputs.items()}
@@ -236,9 +249,6 @@ class Model:
             return self._graph(arrays(self.inputs, inputs, self.device))
 
     def _graph(self, given: Mapping[str, Argument]) -> Graph:
-        shapes = {name: tuple(x.shape) for name, x in given.items()}
-        if (empty := self._batches.without_images(self.source, shapes)) is not None:
-            return empty
         while True:
             values = [self._value(p, given[p.name]) for p in self.inputs]
             try:

@@ -137,6 +137,19 @@ def places(
     return found
 
 
+def check_apart(inputs: Mapping[str, ArrayView], outputs: Mapping[str, ArrayView]) -> None:
+    """Raises :class:`ModelError` for an output that lies on the memory of an input, or of another
+    output: kernels write some before they have read all."""
+    for name, into in outputs.items():
+        low, high = into.span
+        for other, there in (*inputs.items(), *outputs.items()):
+            first, end = there.span
+            if there is not into and there.device == into.device and low < end and first < high:
+                raise ModelError(
+                    f"output {name} lies on the memory of {other}: give it an array of its own"
+                )
+
+
 def is_array(given: Any) -> bool:
     """Whether something is memory already, and no list or number."""
     known = ("__array_interface__", "__tilewright_view__", "data_ptr", "__dlpack__")

@@ -174,15 +174,17 @@ def _extremum(node: type[E.Binary], compute: Callable[[Any, Any], Any], x: Value
     a, b = _numeric(x, y, node.__name__.lower())
     if a is b:
         return a
-    folded = _fold(a, b, compute)
+    folded = _fold(a, b, lambda x, y: x if x != x else y if y != y else compute(x, y))
     return node(a, b) if folded is None else folded
 
 
 def minimum(x: Value, y: Value) -> Expr:
+    """The smaller one; NaN where either is."""
     return _extremum(E.Min, min, x, y)
 
 
 def maximum(x: Value, y: Value) -> Expr:
+    """The larger one; NaN where either is."""
     return _extremum(E.Max, max, x, y)
 
 

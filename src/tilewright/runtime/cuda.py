@@ -9,9 +9,9 @@ a stream, so launches can be captured in CUDA graphs.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import asdict
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
 
 #: What vector accesses need the address of every argument to be a multiple of, in bytes.
 ALIGNMENT = 16
+#: Seconds after which a wait for NVRTC sees a signal.
+_PATIENCE = 0.1
 
 
 def resolve_arch(target: Target) -> str:
@@ -286,10 +288,10 @@ def compile_module(
 
     arch = resolve_arch(target)
     made, simple = generate(module, arch), None
-    with _compiling(made.text, arch) as compiled:
-        meanwhile()
-        if made.aligned:
-            simple = generate(module, arch, aligned=False, flat=made.flat, registers=WAYS[-1])
+    compiled = _compiling(made.text, arch)
+    meanwhile()
+    if made.aligned:
+        simple = generate(module, arch, aligned=False, flat=made.flat, registers=WAYS[-1])
     cubin = compiled()
     if _spills(cubin):
         made, cubin = _without_spills(module, arch, made) or (made, cubin)
@@ -348,21 +350,36 @@ def _without_spills(module: Module, arch: str, first: Source) -> tuple[Source, n
 
 def _cubins(texts: Sequence[str], arch: str) -> list[nvrtc.Cubin]:
     """Machine code of each text, compiled side by side."""
-    with ExitStack() as compilers:
-        begun = [compilers.enter_context(_compiling(text, arch)) for text in texts]
-        return [compiled() for compiled in begun]
+    begun = [_compiling(text, arch) for text in texts]
+    return [compiled() for compiled in begun]
 
 
-@contextmanager
-def _compiling(text: str, arch: str) -> Iterator[Callable[[], nvrtc.Cubin]]:
+def _compiling(text: str, arch: str) -> Callable[[], nvrtc.Cubin]:
     """What returns the machine code, or raises why there is none: NVRTC, which holds no lock of
-    Python, compiles in a thread, unless none can begin, as while the interpreter ends."""
-    with ThreadPoolExecutor(1, "tilewright-nvrtc") as beside:
+    Python, compiles in a thread, unless none can begin, as while the interpreter ends. Nothing
+    waits for that thread but the call of what is returned, which Ctrl-C ends."""
+    # Before: of two threads that import, the one that Ctrl-C ends may keep the lock of imports.
+    nvrtc.load_nvrtc()
+    found: Future[nvrtc.Cubin] = Future()
+
+    def run() -> None:
         try:
-            begun = beside.submit(nvrtc.compile_cubin, text, arch).result
-        except RuntimeError:
-            begun = partial(nvrtc.compile_cubin, text, arch)
-        yield begun
+            found.set_result(nvrtc.compile_cubin(text, arch))
+        except BaseException as error:
+            found.set_exception(error)
+
+    try:
+        threading.Thread(target=run, name="tilewright-nvrtc", daemon=True).start()
+    except RuntimeError:
+        return partial(nvrtc.compile_cubin, text, arch)
+
+    def compiled() -> nvrtc.Cubin:
+        # By turns: as long as NVRTC compiles, a signal does not end a wait.
+        while not wait([found], _PATIENCE).done:
+            pass
+        return found.result()
+
+    return compiled
 
 
 def _spills(cubin: nvrtc.Cubin) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import re
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -108,6 +109,8 @@ def compile_cubin(
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])[0]
+        # NVRTC installs the handler again, so that waits, as those of locks, go on after Ctrl-C.
+        signal.siginterrupt(signal.SIGINT, True)
         log = _text(nvrtc, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if int(status) != 0:
             raise TargetError(_explain(status.name, arch, log, source))

@@ -200,12 +200,12 @@ def prod(expr: Any, axis: Any, where: Value | None = None, init: Any = None) -> 
 
 
 def max(lhs: Any, rhs: Any = None, axis: Any = None, where: Any = None, init: Any = None) -> Any:
-    """``max(a, b)`` of two values, or ``max(expr, axis=k)`` over an axis."""
+    """``max(a, b)`` of two values, or ``max(expr, axis=k)`` over an axis; NaN where one is."""
     return _extremum(maximum, _max, lhs, rhs, axis, where, init)
 
 
 def min(lhs: Any, rhs: Any = None, axis: Any = None, where: Any = None, init: Any = None) -> Any:
-    """``min(a, b)`` of two values, or ``min(expr, axis=k)`` over an axis."""
+    """``min(a, b)`` of two values, or ``min(expr, axis=k)`` over an axis; NaN where one is."""
     return _extremum(minimum, _min, lhs, rhs, axis, where, init)
 
 

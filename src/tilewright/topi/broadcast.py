@@ -127,21 +127,6 @@ _POWERS: dict[float, Callable[[Any], Any]] = {
 }  # fmt: skip
 
 
-def _maximum(a: Any, b: Any) -> Any:
-    return _extremum(a, b, a > b)
-
-
-def _minimum(a: Any, b: Any) -> Any:
-    return _extremum(a, b, a < b)
-
-
-def _extremum(a: Any, b: Any, first: Any) -> Any:
-    """One of two values; NaN where either is."""
-    if a.dtype.is_float:
-        first = te.any(first, te.isnan(a))
-    return te.Select(first, a, b)
-
-
 def _prelu(a: Any, slope: Any) -> Any:
     return te.Select(a < te.const(0, a.dtype), a * slope, a)
 
@@ -150,7 +135,7 @@ def _prelu(a: Any, slope: Any) -> Any:
 ELEMENTS: dict[str, Callable[..., Any]] = {
     "add": lambda a, b: a + b, "subtract": lambda a, b: a - b, "multiply": lambda a, b: a * b,
     "divide": _divide, "mod": _mod, "fmod": _fmod, "power": _power,
-    "maximum": _maximum, "minimum": _minimum,
+    "maximum": te.max, "minimum": te.min,
     "equal": lambda a, b: a == b, "less": lambda a, b: a < b, "greater": lambda a, b: a > b,
     "less_equal": lambda a, b: a <= b, "greater_equal": lambda a, b: a >= b,
     "logical_and": lambda a, b: a & b, "logical_or": lambda a, b: a | b,

@@ -29,9 +29,9 @@ def quantize(x: Tensor, scale: Tensor | float, zero: Tensor | int, dtype: str) -
         if isinstance(zero, int) and _is_usual(scale) and x.dtype == "float32":
             # What saturates does so before, too: the quotients of the bounds round to these.
             ends = (scale * (low - zero), scale * (high - zero))
-            return (te.nearbyint(te.clip(x[i], *ends) / by).astype("int32") + zero).astype(dtype)
+            return (te.nearbyint(within(x[i], *ends) / by).astype("int32") + zero).astype(dtype)
         found = te.nearbyint(x[i] / by) + _number(zero, i, x.dtype)
-        return te.clip(found, float(low), float(high)).astype(dtype)
+        return within(found, low, high).astype(dtype)
 
     return _of(x, (scale, zero), element, "quantize")
 
@@ -43,7 +43,7 @@ def saturated(value: Any, zero: int, dtype: str, rectified: bool = False) -> Any
     low, high = int_range(_dtype(dtype))
     if rectified:
         low = max(low, zero)
-    most = te.clip(value, float(low - zero), float(high - zero))
+    most = within(value, low - zero, high - zero)
     return (te.nearbyint(most).astype("int32") + zero).astype(dtype)
 
 
@@ -59,6 +59,13 @@ def dequantize(q: Tensor, scale: Tensor | float, zero: Tensor | int) -> Tensor:
         return whole.astype(kind) * _number(scale, i, kind)
 
     return _of(q, (scale, zero), element, "dequantize")
+
+
+def within(value: Any, low: float, high: float) -> Any:
+    """An expression brought into ``[low, high]``, and ``low`` of NaN, which no integer is."""
+    lowest, highest = te.const(float(low), value.dtype), te.const(float(high), value.dtype)
+    above = te.Select(value > lowest, value, lowest)
+    return te.Select(above < highest, above, highest)
 
 
 def _is_zero(zero: Tensor | float) -> bool:

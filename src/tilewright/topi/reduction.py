@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,10 @@ REDUCE = "comm_reduce"
 
 def dimension(axis: int, rank: int) -> int:
     """An axis counted from the front; raises :class:`LanguageError` where there is none."""
+    try:
+        axis = operator.index(axis)
+    except TypeError:
+        raise LanguageError(f"an axis is an integer, got {axis!r}") from None
     if not -rank <= axis < rank:
         raise LanguageError(f"axis {axis} of a tensor with {rank} dimensions")
     return axis % rank
@@ -105,12 +110,14 @@ def min(x: Tensor, axis: Any = None, keepdims: bool = False) -> Tensor:
 
 
 def argmax(x: Tensor, axis: int = 0, keepdims: bool = False, last: bool = False) -> Tensor:
-    """Where the largest element is, an int64: the first of several, or the ``last``."""
+    """Where the largest element is, an int64: the first of several, or the ``last``; where there
+    is NaN, where that is."""
     return _place(x, max(x, axis, True), axis, keepdims, last, "argmax")
 
 
 def argmin(x: Tensor, axis: int = 0, keepdims: bool = False, last: bool = False) -> Tensor:
-    """Where the smallest element is, an int64: the first of several, or the ``last``."""
+    """Where the smallest element is, an int64: the first of several, or the ``last``; where there
+    is NaN, where that is."""
     return _place(x, min(x, axis, True), axis, keepdims, last, "argmin")
 
 
@@ -120,7 +127,10 @@ def _place(x: Tensor, extreme: Tensor, axis: int, keepdims: bool, last: bool, na
     def equal(*i: Any) -> Any:
         there = (*i[:axis], 0, *i[axis + 1 :])
         other = te.const(-1 if last else shape_of(x)[axis], "int64")
-        return te.Select(x[i].equal(extreme[there]), i[axis].astype("int64"), other)
+        found = x[i].equal(extreme[there])
+        if x.dtype.is_float:
+            found = te.any(found, te.isnan(x[i]))  # which is the extreme then, and equals nothing
+        return te.Select(found, i[axis].astype("int64"), other)
 
     places: Tensor = te.compute(x.shape, equal, name=f"{name}_places", tag="injective")
     return (max if last else min)(places, axis, keepdims)
@@ -155,17 +165,25 @@ def _running(
     return made
 
 
+def _less(a: Any, b: Any) -> Any:
+    """Whether ``a`` is less than ``b``, NaN being the largest."""
+    if not a.dtype.is_float:
+        return a < b
+    return te.any(a < b, te.all(te.isnan(b), te.logical_not(te.isnan(a))))
+
+
 def topk_places(x: Tensor, k: int, axis: int, largest: bool = True) -> Tensor:
     """Where the ``k`` largest elements along ``axis`` are, or the smallest, in order, an int64: by
-    counting for each element those that come before it."""
+    counting for each element those that come before it. NaN is larger than all numbers."""
     axis = dimension(axis, x.ndim)
     extent = shape_of(x)[axis]
     r, other = (te.reduce_axis((0, extent), name) for name in ("r", "other"))
 
     def rank(*i: Any) -> Any:
         value, there = x[i], x[(*i[:axis], other, *i[axis + 1 :])]
-        better = there > value if largest else there < value
-        before = te.any(better, te.all(there.equal(value), other < i[axis]))
+        first, second = (value, there) if largest else (there, value)
+        better, worse = _less(first, second), _less(second, first)
+        before = te.any(better, te.all(te.logical_not(worse), other < i[axis]))
         return te.sum(before.astype("int32"), axis=other)
 
     ranks: Tensor = te.compute(x.shape, rank, name="ranks", tag=REDUCE)

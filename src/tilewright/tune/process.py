@@ -14,6 +14,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -60,6 +61,7 @@ class Worker:
         self._process: subprocess.Popen[bytes] | None = None
         self.greeting: dict[str, Any] = {}
         self._closed = False
+        self._reading = threading.RLock()
 
     def start(self) -> None:
         """Start it where it does not run."""
@@ -74,6 +76,8 @@ class Worker:
                 env={**os.environ, **self._environment},
                 start_new_session=True,  # Ctrl-C is ours to handle
             )
+        if self._closed:  # by another thread, which had no process to end
+            self.stop()
         self.greeting = self._ask(self._hello, START)
 
     def call(self, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
@@ -90,11 +94,12 @@ class Worker:
             raise WorkerDied("the process is closed")
         data = json.dumps({**request, "alarm": timeout + 10}).encode()
         try:
-            process.stdin.write(len(data).to_bytes(_HEAD, "little") + data)
-            process.stdin.flush()
-            deadline = time.monotonic() + timeout
-            size = int.from_bytes(self._read(process.stdout.fileno(), _HEAD, deadline), "little")
-            answer = json.loads(self._read(process.stdout.fileno(), size, deadline))
+            with self._reading:
+                process.stdin.write(len(data).to_bytes(_HEAD, "little") + data)
+                process.stdin.flush()
+                pipe, deadline = process.stdout.fileno(), time.monotonic() + timeout
+                size = int.from_bytes(self._read(pipe, _HEAD, deadline), "little")
+                answer = json.loads(self._read(pipe, size, deadline))
         except TimeoutError:
             self.stop()
             raise WorkerTimeout(f"no answer within {timeout:g} s") from None
@@ -151,10 +156,12 @@ class Worker:
             process.kill()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(10)
-        for pipe in (process.stdin, process.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+        # Not before who reads them has seen that they end: it would wait for a pipe that is closed.
+        with self._reading:
+            for pipe in (process.stdin, process.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
 
     def close(self) -> None:
         """End it for good."""

@@ -144,19 +144,18 @@ class Expressions(Conditions):
         return narrow(b, self.types, t, found) if short else found
 
     def _extremum(self, e: E.Min | E.Max, x: Value, y: Value) -> Value:
-        """The operand that is a number where the other is NaN (IEEE 754-2019 minimumNumber).
+        """NaN where either operand is one (IEEE 754-2019 minimum), but for the sign of a zero.
 
-        The processor's minimum, ``x < y ? x : y``, is the second operand where one is NaN; a NaN
-        there is replaced by the first operand. No intrinsic: LLVM 22 vectorises loops that reduce
-        by ``llvm.minnum`` wrongly, and on x86 with AVX512DQ the scalar ``llvm.minimumnum`` gives
-        NaN where LLVM knows that one operand is a number and has lost the flag ``nsz``.
+        The processor's minimum, ``y < x ? y : x``, is ``x`` where one of the two is NaN; where
+        ``y`` is, ``x`` is replaced by it. (Chosen after the minimum, LLVM would make one condition
+        of both, and no minimum.) No intrinsic: ``llvm.minimum`` orders zeros, too.
         """
         b, low = self.b, isinstance(e, E.Min)
         if _is_number(e.a):
             x, y = y, x
         if not (_is_number(e.a) or _is_number(e.b)):
-            y = b.select(b.compare("fcmp uno", y, y), x, y)
-        return b.select(b.compare("fcmp olt" if low else "fcmp ogt", x, y), x, y)
+            x = b.select(b.compare("fcmp uno", y, y), y, x)
+        return b.select(b.compare("fcmp olt" if low else "fcmp ogt", y, x), y, x)
 
     def load(self, e: E.Load) -> Value:
         raise NotImplementedError

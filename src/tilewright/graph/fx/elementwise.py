@@ -46,6 +46,8 @@ def _unary(kind: str) -> Converter:
         if function == "bitwise_not" and n.x.dtype == "bool":
             return n("logical_not", n.x)
         x = n.x if kind in _PREDICATES else cast(n.x, n.dtype)
+        if kind == "sign" and "float" in n.dtype:  # of NaN 0, where ONNX has NaN
+            x = n("where", n("isnan", x), constant(0, n.dtype), x)
         return n(function, cast(x, "bool") if kind == "logical_not" else x)
 
     return convert
@@ -108,14 +110,14 @@ def _reversed_difference(n: Operation) -> Value:
 
 def _rounded_down(n: Operation, a: Any, b: Any, quotient: Value, is_float: bool) -> Value:
     """The exact quotient rounded down; ``quotient`` is it rounded to a float, or to zero."""
-    rest = n("mod", a, b)  # of the divisor's sign
-    if is_float:
-        exact = n("round", n("divide", n("subtract", a, rest), b))
-        if not isinstance(b, Value):
-            return exact if b else quotient
-        return n("where", n("equal", b, constant(0, b.dtype)), quotient, exact)
-    differs = n("logical_not", n("equal", n("fmod", a, b), rest))
-    return n("subtract", quotient, cast(differs, quotient.dtype))
+    rest = n("fmod", a, b)
+    less = cast(n("logical_not", n("equal", rest, n("mod", a, b))), quotient.dtype)  # other signs
+    if not is_float:
+        return n("subtract", quotient, less)
+    exact = n("subtract", n("round", n("divide", n("subtract", a, rest), b)), less)
+    if not isinstance(b, Value):
+        return exact if b else quotient
+    return n("where", n("equal", b, constant(0, b.dtype)), quotient, exact)
 
 
 def _divide(n: Operation) -> Value:

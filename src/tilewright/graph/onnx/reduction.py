@@ -85,10 +85,13 @@ def _mean(n: Operation, x: Value, axes: tuple[int, ...], keepdims: bool) -> Valu
 def _log_sum_exp(n: Operation, x: Value, axes: tuple[int, ...], keepdims: bool) -> Value:
     if not axes:
         return x
-    largest = n("max", x, axis=axes, keepdims=True)
-    powers = n("exp", n("subtract", widened(x), widened(largest)))
+    largest = widened(n("max", x, axis=axes, keepdims=True))
+    if "float" in x.dtype:  # an infinite one less itself is no number
+        nothing = constant(0, largest.dtype)
+        largest = n("where", n("isinf", largest), nothing, largest)
+    powers = n("exp", n("subtract", widened(x), largest))
     total = n("log", n("sum", powers, axis=axes, keepdims=True))
-    found = cast(n("add", total, widened(largest)), x.dtype)
+    found = cast(n("add", total, largest), x.dtype)
     if keepdims:
         return found
     return reshape(found, tuple(e for d, e in enumerate(x.shape) if d not in axes))
@@ -175,6 +178,9 @@ def _top_k(n: Operation) -> tuple[Value, ...]:
     x = n[0]
     (k,) = n.integers(1, "k") if n.opset >= 10 else (n.attribute("k"),)
     axis = n.axis(n.attribute("axis", -1), x.rank)
+    if k == 0:
+        shape = [0 if d == axis else e for d, e in enumerate(x.shape)]
+        return constant(np.zeros(shape, x.dtype)), constant(np.zeros(shape, "int64"))
     places = n("topk_places", x, k=k, axis=axis, largest=bool(n.attribute("largest", 1)))
     return n("gather", x, places, axis=axis), places
 

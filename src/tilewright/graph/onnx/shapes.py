@@ -78,7 +78,7 @@ def _tile(n: Operation) -> Value:
 
 
 def _concat(n: Operation) -> Value:
-    parts = [x for x in n.operands if 0 not in x.shape] or n.operands[:1]
+    parts = [x for x in n.operands if 0 not in x.shape] or n.operands
     axis = n.axis(n.attribute("axis"), parts[0].rank)
     for x in parts[1:]:
         same = len(x.shape) == parts[0].rank and all(

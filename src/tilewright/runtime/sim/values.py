@@ -55,7 +55,7 @@ def _trunc_div(a: Array, b: Array) -> Array:
 BINARY: dict[type[E.Expr], Callable[[Array, Array], Array]] = {
     E.Add: np.add, E.Sub: np.subtract, E.Mul: np.multiply, E.Div: np.divide,
     E.FloorDiv: np.floor_divide, E.FloorMod: np.remainder,
-    E.TruncDiv: _trunc_div, E.TruncMod: np.fmod, E.Min: np.fmin, E.Max: np.fmax,
+    E.TruncDiv: _trunc_div, E.TruncMod: np.fmod, E.Min: np.minimum, E.Max: np.maximum,
     E.BitAnd: np.bitwise_and, E.BitOr: np.bitwise_or, E.BitXor: np.bitwise_xor,
     E.Shl: np.left_shift, E.Shr: np.right_shift,
     E.EQ: np.equal, E.NE: np.not_equal, E.LT: np.less, E.LE: np.less_equal,

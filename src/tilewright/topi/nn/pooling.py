@@ -52,7 +52,7 @@ def _whole(n: Any, c: Any, space: Sequence[Any], last: bool) -> tuple[Any, ...]:
 def max_pool(
     x: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any, last: bool = False
 ) -> Tensor:
-    """The largest element of each window."""
+    """The largest element of each window; NaN where one is."""
     low = te.min_value(x.dtype)
 
     def largest(value: Any, inside: Any, _: Any, taps: Any) -> Any:
@@ -65,8 +65,8 @@ def max_pool_places(
     x: Tensor, pooled: Tensor, size: Any, strides: Any, padding: Any, dilation: Any, out: Any,
     column_major: bool = False,
 ) -> Tensor:  # fmt: skip
-    """Where in all of ``x`` the first element is that a window of :func:`max_pool` has:
-    an int64."""
+    """Where in all of ``x`` the first element is that a window of :func:`max_pool` has, NaN where
+    there is one: an int64."""
     batch, channels, *image = shape_of(x)
     order = range(len(image)) if not column_major else range(len(image) - 1, -1, -1)
     taps = [te.reduce_axis((0, k), f"k{d}") for d, k in enumerate(size)]
@@ -82,8 +82,10 @@ def max_pool_places(
         for d in order:
             offset = offset * image[d] + places[d]
         value = te.if_then_else(te.all(*inside), x[(n, c, *places)], te.min_value(x.dtype))
-        found = te.all(*inside, value.equal(pooled[(n, c, *at)]))
-        return te.min(te.Select(found, offset, beyond), axis=taps)
+        found = value.equal(pooled[(n, c, *at)])
+        if x.dtype.is_float:
+            found = te.any(found, te.isnan(value))  # which is the largest then, and equals nothing
+        return te.min(te.Select(te.all(*inside, found), offset, beyond), axis=taps)
 
     made: Tensor = te.compute((batch, channels, *out), element, name="max_pool_places", tag=REDUCE)
     return made

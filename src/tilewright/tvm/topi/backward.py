@@ -10,7 +10,7 @@ from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.tvm.topi.elements import nearest
-from tilewright.tvm.topi.windows import SPATIAL, numbers, padding_of
+from tilewright.tvm.topi.windows import SPATIAL, check_layout, numbers, padding_of
 
 
 def pool_grad(
@@ -19,6 +19,7 @@ def pool_grad(
 ) -> Any:  # fmt: skip
     """The gradient of ``pool2d`` with respect to ``data``: of "max", that of each window goes to
     the first of its largest elements."""
+    check_layout(layout, data, "HW", free=True)
     spatial = [d for d, c in enumerate(layout) if c in SPATIAL]
     size, steps = numbers(kernel, 2, "kernel"), numbers(stride, 2, "stride")
     before, behind = padding_of(padding, size)

@@ -10,7 +10,15 @@ from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.tvm.topi.elements import check_same
-from tilewright.tvm.topi.windows import SPATIAL, dilate, numbers, pad, padded, padding_of
+from tilewright.tvm.topi.windows import (
+    SPATIAL,
+    check_layout,
+    dilate,
+    numbers,
+    pad,
+    padded,
+    padding_of,
+)
 
 
 def conv(
@@ -19,14 +27,11 @@ def conv(
     auto_scheduler_rewritten_layout: Any = None, meta_schedule_original_shape: Any = None,
     auto_scheduler_should_rewrite_layout: bool = False,
 ) -> Any:  # fmt: skip
+    rank = inp.ndim - 2
+    check_layout(data_layout, inp, SPATIAL[3 - rank :])
     spatial = [c for c in data_layout if c in SPATIAL]
-    rank = len(spatial)
     kernel_layout = kernel_layout or "OI" + "".join(spatial)
-    for what, given, letters in (("data", inp, data_layout), ("a filter", filt, kernel_layout)):
-        if given.ndim != len(letters):
-            raise LanguageError(
-                f"{what} in the layout {letters} has as many dimensions, got {given}"
-            )
+    check_layout(kernel_layout, filt, SPATIAL[3 - rank :], "OI")
     size = {c: filt.shape[kernel_layout.index(c)] for c in (*spatial, "O", "I")}
     channels = inp.shape[data_layout.index("C")]
     check_same("channels of data, and of a filter in all groups", channels, size["I"] * groups)
@@ -150,7 +155,7 @@ def _conv(layout: str, kernel_layout: str, names: str, groups: bool) -> Callable
 
     def function(*given: Any, **more: Any) -> Any:
         values = {"strides": 1} | dict(zip(keys, given, strict=False)) | more
-        first, second, step = (values.pop(k) for k in keys[:3])
+        first, second, step = (_given(values, k) for k in keys[:3])
         return conv(
             first, second, step, values.get("padding", "VALID"), values.get("dilation", 1),
             int(values.get("groups", 1)) if groups else 1, layout, kernel_layout,
@@ -160,13 +165,19 @@ def _conv(layout: str, kernel_layout: str, names: str, groups: bool) -> Callable
     return function
 
 
+def _given(values: dict[str, Any], name: str) -> Any:
+    if name not in values:
+        raise LanguageError(f"the convolution needs {name}: pass it")
+    return values[name]
+
+
 def _back(names: str) -> Callable[..., Any]:
     """:func:`transposed` with TVM's names of its parameters."""
     keys = names.split()
 
     def function(*given: Any, **more: Any) -> Any:
         values = dict(zip(keys, given, strict=False)) | more
-        x, w, strides, padding, dtype, more_padding = (values[k] for k in keys[:6])
+        x, w, strides, padding, dtype, more_padding = (_given(values, k) for k in keys[:6])
         return transposed(x, w, strides, padding, dtype, more_padding, values.get("groups", 1))
 
     return function
@@ -182,7 +193,8 @@ def conv2d(
     input: Tensor, filter: Tensor, strides: Any, padding: Any, dilation: Any,
     data_layout: str = "NCHW", kernel_layout: str = "", out_dtype: Any = None,
 ) -> Any:  # fmt: skip
-    kernel_layout = kernel_layout or {"NCHW": "OIHW", "NHWC": "HWIO", "HWCN": "HWIO"}[data_layout]
+    check_layout(data_layout, input, "HW")
+    kernel_layout = kernel_layout or ("OIHW" if data_layout == "NCHW" else "HWIO")
     return conv(input, filter, strides, padding, dilation, 1, data_layout, kernel_layout, out_dtype)
 
 
@@ -190,7 +202,8 @@ def conv1d(
     data: Tensor, kernel: Tensor, strides: Any = 1, padding: Any = "VALID", dilation: Any = 1,
     groups: int = 1, data_layout: str = "NCW", kernel_layout: str = "", out_dtype: Any = None,
 ) -> Any:  # fmt: skip
-    kernel_layout = kernel_layout or {"NCW": "OIW", "NWC": "WIO"}[data_layout]
+    check_layout(data_layout, data, "W")
+    kernel_layout = kernel_layout or ("OIW" if data_layout == "NCW" else "WIO")
     return conv(
         data, kernel, strides, padding, dilation, groups, data_layout, kernel_layout, out_dtype
     )

@@ -122,8 +122,9 @@ def nearest(index: Any, extent: Any) -> Any:
 
 def axes_of(axis: int | Sequence[int] | None, rank: int) -> list[int]:
     """The axes that a reduction goes over, all where none is named, from the front."""
-    given = range(rank) if axis is None else [axis] if isinstance(axis, int) else axis
-    return sorted({dimension(int(a), rank) for a in given})
+    given: Any = range(rank) if axis is None else axis
+    given = [given] if not isinstance(given, Sequence) or isinstance(given, str) else given
+    return sorted({dimension(a, rank) for a in given})
 
 
 def reduced(data: Tensor, axis: Any, keepdims: bool, combine: Any, name: str) -> Any:

@@ -77,6 +77,8 @@ def gather(data: Tensor, axis: int, indices: Tensor) -> Any:
 
 def gather_nd(a: Tensor, indices: Tensor, batch_dims: int = 0) -> Any:
     depth = integers(indices.shape[0])[0]
+    if not 0 <= batch_dims <= a.ndim - depth:
+        raise LanguageError(f"gather_nd: {depth} indices behind {batch_dims} dimensions of {a}")
     outer = indices.shape[1:]
 
     def element(*i: Any) -> Any:

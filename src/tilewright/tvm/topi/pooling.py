@@ -11,19 +11,20 @@ from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.tvm.topi.transform import integers
-from tilewright.tvm.topi.windows import SPATIAL, numbers, padding_of
+from tilewright.tvm.topi.windows import SPATIAL, check_layout, numbers, padding_of
 
 
 def _pooled(
     data: Tensor, kernel: Any, stride: Any, dilation: Any, padding: Any, pool_type: str,
-    ceil_mode: bool, layout: str, count_include_pad: bool,
+    ceil_mode: bool, layout: str, count_include_pad: bool, image: str,
 ) -> Any:  # fmt: skip
-    spatial = [d for d, c in enumerate(layout) if c in SPATIAL]
-    rank = len(spatial)
-    if any(c in SPATIAL.lower() for c in layout):
+    if any(c in SPATIAL.lower() for c in str(layout)):
         raise LanguageError(
             f"Unsupported layout {layout}: of a pool's dimensions, only channels may be in parts"
         )
+    check_layout(layout, data, image, free=True)
+    spatial = [d for d, c in enumerate(layout) if c in SPATIAL]
+    rank = len(spatial)
     size, steps, holes = (
         numbers(v, rank, what)
         for v, what in ((kernel, "kernel"), (stride, "stride"), (dilation, "dilation"))
@@ -84,8 +85,9 @@ def _pool(rank: int) -> Callable[..., Any]:
         ceil_mode: bool = False, layout: str = layout0, count_include_pad: bool = True,
     ) -> Any:  # fmt: skip
         return _pooled(
-            data, kernel, stride, dilation, padding, pool_type, ceil_mode, layout, count_include_pad
-        )
+            data, kernel, stride, dilation, padding, pool_type, ceil_mode, layout,
+            count_include_pad, layout0[2:],
+        )  # fmt: skip
 
     return function
 
@@ -96,13 +98,16 @@ def global_pool(data: Tensor, pool_type: str, layout: str = "NCHW") -> Any:
 
 def _adaptive(layout0: str) -> Callable[..., Any]:
     def function(data: Tensor, output_size: Any, pool_type: str, layout: str = layout0) -> Any:
-        return adaptive_pool(data, output_size, pool_type, layout)
+        return adaptive_pool(data, output_size, pool_type, layout, layout0[2:])
 
     return function
 
 
-def adaptive_pool(data: Tensor, output_size: Any, pool_type: str, layout: str = "NCHW") -> Any:
+def adaptive_pool(
+    data: Tensor, output_size: Any, pool_type: str, layout: str = "NCHW", image: str = "HW"
+) -> Any:
     """Windows that divide the image into as many parts as the output has."""
+    check_layout(layout, data, image, free=True)
     spatial = [d for d, c in enumerate(layout) if c in SPATIAL]
     goal = numbers(output_size, len(spatial), "output_size")
     extents = integers([data.shape[d] for d in spatial])

@@ -13,6 +13,7 @@ from tilewright.te import Tensor
 from tilewright.tvm.topi.convolution import dilation2d
 from tilewright.tvm.topi.elements import nearest
 from tilewright.tvm.topi.transform import integers, moved
+from tilewright.tvm.topi.windows import check_layout
 
 _SPATIAL = "DHW"
 
@@ -78,6 +79,7 @@ def _resize(rank: int) -> Callable[..., Any]:
         bicubic_alpha: float = -0.5, bicubic_exclude: int = 0, extrapolation_value: float = 0.0,
         out_dtype: Any = None, output_shape: Any = None,
     ) -> Any:  # fmt: skip
+        check_layout(layout, data, layout0[2:], free=True)
         spatial = [d for d, c in enumerate(layout) if c in _SPATIAL]
         goal = list(output_shape or size)
         shape = list(data.shape)
@@ -140,6 +142,7 @@ def upsampling(
     method: str = "nearest_neighbor",
     align_corners: bool = False, output_shape: Any = None,
 ) -> Any:  # fmt: skip
+    check_layout(layout, data, "HW", free=True)
     base = layout[:4].upper()
     extent = dict(zip(base, data.shape, strict=False))
     size = output_shape or [
@@ -154,7 +157,8 @@ def upsampling3d(
     method: str = "nearest_neighbor", coordinate_transformation_mode: str = "half_pixel",
     output_shape: Any = None,
 ) -> Any:  # fmt: skip
-    extent = dict(zip(layout, data.shape, strict=True))
+    check_layout(layout, data, "DHW")
+    extent = dict(zip(layout, data.shape, strict=False))
     size = output_shape or [
         round(integers(extent[c])[0] * s)
         for c, s in zip("DHW", (scale_d, scale_h, scale_w), strict=True)
@@ -176,6 +180,7 @@ def crop_and_resize(
     method: str = "bilinear", extrapolation_value: Any = None, out_dtype: Any = None,
 ) -> Any:  # fmt: skip
     """Boxes (y1, x1, y2, x2), in parts of the image, resized to one size."""
+    check_layout(layout, data, "HW")
     spatial, out = [layout.index("H"), layout.index("W")], str(out_dtype or data.dtype)
     shape = list(data.shape)
     shape[0] = boxes.shape[0]

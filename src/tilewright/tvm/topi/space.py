@@ -7,15 +7,18 @@ from typing import Any
 
 from tilewright import te
 from tilewright.ir import ops
+from tilewright.ir.dtype import dtype, int_range
+from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi.reduction import dimension
 from tilewright.tvm.topi.elements import reduced
 from tilewright.tvm.topi.transform import flatten, integers, layout_transform, moved, product
-from tilewright.tvm.topi.windows import pad
+from tilewright.tvm.topi.windows import check_layout, pad
 
 
 def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: str = "DCR") -> Any:
+    check_layout(layout, data, "HW")
     extent = dict(zip(layout, data.shape, strict=True))
     channels = te.floordiv(extent["C"], block_size * block_size)
     shape = {**extent, "C": channels, "H": extent["H"] * block_size, "W": extent["W"] * block_size}
@@ -31,6 +34,7 @@ def depth_to_space(data: Tensor, block_size: int, layout: str = "NCHW", mode: st
 
 
 def space_to_depth(data: Tensor, block_size: int, layout: str = "NCHW") -> Any:
+    check_layout(layout, data, "HW")
     extent = dict(zip(layout, data.shape, strict=True))
     shape = {**extent, "C": extent["C"] * block_size * block_size,
              **{c: te.floordiv(extent[c], block_size) for c in "HW"}}  # fmt: skip
@@ -133,9 +137,9 @@ def simulated_quantize(
     data: Tensor, out_dtype: str, output_scale: Tensor, output_zero_point: Tensor, axis: int = -1
 ) -> Any:
     """To the integers of a type that :func:`simulated_dequantize` reads, kept in floats."""
-    low, high = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1)}[
-        str(out_dtype)
-    ]
+    if str(out_dtype) not in ("int8", "uint8", "int32"):
+        raise LanguageError(f"simulated_quantize: to int8, uint8 or int32, not {out_dtype!r}")
+    low, high = int_range(dtype(str(out_dtype)))
     d = dimension(axis, data.ndim)
 
     def element(*i: Any) -> Any:

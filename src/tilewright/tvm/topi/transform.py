@@ -317,6 +317,10 @@ def layout_transform(
 ) -> Any:
     """Dimensions in another order, and split into parts: "NCHW" to "NCHW4c"."""
     source, target = _layout(src_layout), _layout(dst_layout)
+    if {n.upper() for n, _ in source} != {n.upper() for n, _ in target}:
+        raise LanguageError(
+            f"layout_transform: {src_layout!r} and {dst_layout!r} have other dimensions"
+        )
     extents: dict[str, Any] = {}
     for (name, _), extent in zip(source, array.shape, strict=True):
         extents[name.upper()] = ops.mul(extents.get(name.upper(), ops.const(1)), extent)
@@ -349,6 +353,8 @@ def layout_transform(
 def _layout(text: str) -> list[tuple[str, int]]:
     """The dimensions of a layout: "NCHW4c" has a part of 4 channels last."""
     found, number = [], ""
+    if not isinstance(text, str):
+        raise LanguageError(f'a layout is written like "NCHW" or "NCHW4c", got {text!r}')
     for letter in text:
         if letter.isdigit():
             number += letter

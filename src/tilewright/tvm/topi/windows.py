@@ -14,6 +14,22 @@ from tilewright.tvm.topi.transform import integers
 SPATIAL = "DHW"
 
 
+def check_layout(
+    layout: Any, data: Tensor, image: str, rest: str = "NC", free: bool = False
+) -> None:
+    """Raises :class:`LanguageError` where a layout has other dimensions than ``data``, or than an
+    ``image``, "HW", and the ``rest``, of which with ``free`` some may be missing, and others in
+    parts, "NCHW4c"."""
+    letters = [c for c in layout if not c.isdigit()] if isinstance(layout, str) else []
+    others = {c for c in letters if not (free and c.islower())}
+    found = {*image} <= others <= {*image, *rest} if free else others == {*image, *rest}
+    if not found or len(letters) != data.ndim:
+        raise LanguageError(
+            f"no layout {layout!r} of {data}: name its dimensions in order by the letters "
+            f"{rest + image}, as {rest + image!r}"
+        )
+
+
 def numbers(value: Any, rank: int, what: str) -> list[int]:
     found = integers(value)
     found = found * rank if len(found) == 1 else found

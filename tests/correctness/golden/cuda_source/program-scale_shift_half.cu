@@ -30,8 +30,8 @@ extern "C" __global__ void __launch_bounds__(64, 1) scale_shift(
   const half2 Scale_s = __half2half2(Scale[bx]);
   const half2 Shift_s = __half2half2(Shift[bx]);
   store_half8(&B[bx * 512 + tx * 8], half8{
-      __hmax2(A_v.x * Scale_s + Shift_s, __half2half2(__float2half(0.0f))),
-      __hmax2(A_v.y * Scale_s + Shift_s, __half2half2(__float2half(0.0f))),
-      __hmax2(A_v.z * Scale_s + Shift_s, __half2half2(__float2half(0.0f))),
-      __hmax2(A_v.w * Scale_s + Shift_s, __half2half2(__float2half(0.0f)))});
+      __hmax2_nan(A_v.x * Scale_s + Shift_s, __half2half2(__float2half(0.0f))),
+      __hmax2_nan(A_v.y * Scale_s + Shift_s, __half2half2(__float2half(0.0f))),
+      __hmax2_nan(A_v.z * Scale_s + Shift_s, __half2half2(__float2half(0.0f))),
+      __hmax2_nan(A_v.w * Scale_s + Shift_s, __half2half2(__float2half(0.0f)))});
 }

@@ -1,3 +1,7 @@
+float max_float(float a, float b) {
+  return ((a > b) | (a != a)) ? a : b;
+}
+
 float round_half(float x) {
   ushort bits;
   vstore_half_rte(x, 0, (half*)&bits);
@@ -15,12 +19,12 @@ __kernel __attribute__((reqd_work_group_size(64, 1, 1))) void scale_shift(
   const float Scale_s = vload_half(bx, Scale);
   const float Shift_s = vload_half(bx, Shift);
   vstore_half8((float8)(
-      fmax(round_half(round_half(A_v.s0 * Scale_s) + Shift_s), 0.0f),
-      fmax(round_half(round_half(A_v.s1 * Scale_s) + Shift_s), 0.0f),
-      fmax(round_half(round_half(A_v.s2 * Scale_s) + Shift_s), 0.0f),
-      fmax(round_half(round_half(A_v.s3 * Scale_s) + Shift_s), 0.0f),
-      fmax(round_half(round_half(A_v.s4 * Scale_s) + Shift_s), 0.0f),
-      fmax(round_half(round_half(A_v.s5 * Scale_s) + Shift_s), 0.0f),
-      fmax(round_half(round_half(A_v.s6 * Scale_s) + Shift_s), 0.0f),
-      fmax(round_half(round_half(A_v.s7 * Scale_s) + Shift_s), 0.0f)), 0, B + (bx * 512 + tx * 8));
+      max_float(round_half(round_half(A_v.s0 * Scale_s) + Shift_s), 0.0f),
+      max_float(round_half(round_half(A_v.s1 * Scale_s) + Shift_s), 0.0f),
+      max_float(round_half(round_half(A_v.s2 * Scale_s) + Shift_s), 0.0f),
+      max_float(round_half(round_half(A_v.s3 * Scale_s) + Shift_s), 0.0f),
+      max_float(round_half(round_half(A_v.s4 * Scale_s) + Shift_s), 0.0f),
+      max_float(round_half(round_half(A_v.s5 * Scale_s) + Shift_s), 0.0f),
+      max_float(round_half(round_half(A_v.s6 * Scale_s) + Shift_s), 0.0f),
+      max_float(round_half(round_half(A_v.s7 * Scale_s) + Shift_s), 0.0f)), 0, B + (bx * 512 + tx * 8));
 }
