@@ -24,6 +24,7 @@ from tilewright.runtime.sass import disassemble
 from tilewright.target import Target
 from tilewright.topi import Conv, Gemm
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
+from tilewright.topi.pieces.thread_order import leaves_directly
 from tilewright.topi.templates import TEMPLATES, candidates
 from tilewright.verify import check
 
@@ -111,7 +112,7 @@ def test_they_are_proved_and_warps_wait_for_boxes_alone(name: str, p: Conv, tile
     assert ("bar.sync" in loop) == stores
     assert "__syncthreads" not in loop
     whole = name in ("gpu.box_splits", "gpu.box_gradient")
-    directly = p.dtype != "float16" and tile.staged == tile.channels
+    directly = not whole and leaves_directly(TEMPLATES[name].declare(p, tile), tile)
     assert ("__syncwarp" in loop) != (whole or directly or stores)
 
 

@@ -1,4 +1,5 @@
-"""Results of bytes that leave from registers, 16 or 8 bytes a thread, on sim and on Hopper GPUs."""
+"""Results that leave from registers, 16 or 8 bytes a thread, and what these hold for them, on sim
+and on Hopper GPUs."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from tilewright.topi.templates import TEMPLATES
 
 _EPILOGUE = "bias+dequantize+relu+quantize(3,-5)"
 _LAST = {"layout": "NHWC", "dtype": "int8", "epilogue": _EPILOGUE}
+_HALF = {"layout": "NHWC", "dtype": "float16"}
 _TF32 = {"layout": "NHWC", "precision": "tf32"}
 _CASES = {
     "pixels by their number": (
@@ -61,6 +63,16 @@ _CASES = {
         Conv.parse((2, 96, 9, 7), (24, 96, 1, 1), 1, layout="NHWC", dtype="int8",
                    epilogue="bias+dequantize+quantized_residual(0.5,3)+quantize(2,7)"),
         BoxProductTile(64, 1, 1, 32, 2, 1, 2),
+        ("gpu.box_products", "gpu.whole_boxes"),
+    ),
+    "16 bits, numbers kept over boxes": (
+        Conv.parse((2, 64, 9, 7), (96, 64, 1, 1), 1, **_HALF, epilogue="scale_shift+residual+relu"),
+        BoxProductTile(64, 1, 1, 96, 3, 1, 2, staged=96, kept=1),
+        ("gpu.box_products",),
+    ),
+    "16 bits, in boxes": (
+        Conv.parse((3, 64, 9, 7), (64, 64, 3, 3), 1, padding=1, **_HALF, epilogue="bias+residual"),
+        BoxProductTile(2, 8, 8, 64, 3, 1, 2),
         ("gpu.box_products", "gpu.whole_boxes"),
     ),
     "TF32": (
@@ -128,3 +140,11 @@ def test_blocks_have_as_many_boxes_where_results_have_fewer_channels() -> None:
     tiles = TEMPLATES["gpu.box_products"].candidates(p, Target.parse(HOPPER))
     tile = next(t for t in tiles if t.channels == 32 and t.boxes > 1)
     assert lowered("gpu.box_products", p, tile, HOPPER)
+
+
+def test_threads_load_what_is_added_before_products() -> None:
+    p, tile, _ = _CASES["16 bits, numbers kept over boxes"]
+    text = str(lowered("gpu.box_products", p, tile, HOPPER))
+    order = ("scale.fragment", "for ", "residual.pixels.fragment", "'Sums'")
+    places = [text.index(x) for x in order]
+    assert places == sorted(places)

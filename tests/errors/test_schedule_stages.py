@@ -206,6 +206,15 @@ class TestCacheRead:
             stage="B", mend="It reads A.shared",
         )  # fmt: skip
 
+    def test_in_front_of_what_it_copies_or_behind_a_reader(self) -> None:
+        s, a, b, c, _ = chain()
+        for tensor, reader, place in ((b, c, a), (a, b, c)):
+            refuses(
+                lambda: s.cache_read(tensor, "shared", [reader], before=place),  # noqa: B023
+                f"a copy of what {tensor.op.name} computes cannot be in front of",
+                stage=place.op.name, mend=f"not behind {reader.op.name}",
+            )  # fmt: skip
+
     def test_for_nobody(self) -> None:
         s, a, *_ = chain()
         refuses(

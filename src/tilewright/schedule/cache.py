@@ -44,16 +44,20 @@ _HELD_BY = {
 
 
 def cache_read(
-    s: Schedule, tensor: Tensor, scope: str, readers: Any, dtype: str | None = None
-) -> Tensor:
+    s: Schedule, tensor: Tensor, scope: str, readers: Any, dtype: str | None = None,
+    before: Any = None,
+) -> Tensor:  # fmt: skip
     """A copy of ``tensor`` in ``scope`` that ``readers`` read in its place.
 
     The new stage ``B[i] = A[i]`` is returned as a tensor; it is computed at the root until
     compute_at says otherwise. ``readers`` are tensors or operations. With ``dtype`` the copy is of
     that type, which has to hold all values of the tensor's: what a reader converts to it, or to
-    one that holds all of its values, is then converted once.
+    one that holds all of its values, is then converted once. Where stages share a loop, the copy is
+    computed in front of its first reader, or of the stage ``before``, which has something to do
+    until what is loaded is there.
 
-    Raises :class:`ScheduleError` where a reader does not read ``tensor``, and for a narrower type.
+    Raises :class:`ScheduleError` where a reader does not read ``tensor``, for a narrower type, and
+    where ``before`` stands behind a reader, or in front of what computes the tensor.
     """
     _check_scope(scope)
     if not isinstance(tensor, Tensor):
@@ -80,12 +84,35 @@ def cache_read(
     copy = make_operation(f"{tensor.name}.{scope}", axes, (value,))
     cached = copy.outputs[0]
     first = min(stages, key=s.stages.index)
+    if before is not None:
+        first = _in_front(s, producer, first, s[before])
     for reader in stages:
         _reroute(reader, tensor.buffer, cached.buffer)
     stage = Stage(s, copy)
     stage.scope = scope
     s.add(stage, before=first)
     return cached
+
+
+def _in_front(s: Schedule, producer: Stage, reader: Stage, place: Stage) -> Stage:
+    """``place``, in front of which the copy of what a stage computes for a reader may stand: all
+    that this is computed from is moved there, too."""
+    first, moved, found = s.stages.index(place), [producer], set[Stage]()
+    while moved:
+        stage = moved.pop()
+        if stage not in found and s.stages.index(stage) >= first:
+            found.add(stage)
+            moved += [s[t] for t in stage.op.inputs]
+    if place in found or first > s.stages.index(reader):
+        raise place.error(
+            f"cache_read: a copy of what {producer.name} computes cannot be in front of the stage",
+            mend=f"Name one that is not behind {reader.name}, and that {producer.name} does not "
+            "read",
+        )
+    order = [stage for stage in s.stages if stage in found]
+    rest = [stage for stage in s.stages if stage not in found]
+    s.stages[:] = [*rest[:first], *order, *rest[first:]]
+    return place
 
 
 def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:

@@ -116,12 +116,13 @@ class Schedule:
         return [s for several in lists for s in several if s is not stage]
 
     def cache_read(
-        self, tensor: Tensor, scope: str, readers: Any, dtype: str | None = None
-    ) -> Tensor:
+        self, tensor: Tensor, scope: str, readers: Any, dtype: str | None = None,
+        before: Any = None,
+    ) -> Tensor:  # fmt: skip
         """See :func:`tilewright.schedule.cache.cache_read`."""
         from tilewright.schedule.cache import cache_read
 
-        return cache_read(self, tensor, scope, readers, dtype)
+        return cache_read(self, tensor, scope, readers, dtype, before)
 
     def reindex(self, tensor: Tensor, reader: Any, axes: Any, scope: str = "") -> Tensor:
         """See :func:`tilewright.schedule.reindex.reindex`."""

@@ -56,6 +56,7 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import Steps, allocated, loads, replace_buffers, statements, uses, walk
 from tilewright.lower.build.box_copies import match_box
+from tilewright.lower.build.fragment_uses import Unfused
 from tilewright.lower.build.inherit_fragments import inherited
 from tilewright.lower.context import InContext, analyzer_of, pure
 from tilewright.lower.substitution import copy
@@ -77,6 +78,8 @@ def tensorize(func: Func) -> Func:
     if any(isinstance(s, Tensorize) for s in statements(func.body)):
         rewriter = _Tensorize(analyzer_of(func), func.target)
         body = _cleared(rewriter.stmt(func.body), rewriter.analyzer)
+        if any(b.scope == "fragment" and b not in rewriter.bits for b in allocated(body)):
+            body = Unfused(func).stmt(body)  # indices of a fused axis hide who holds what
         func = replace(func, body=_align(body, inherited(body, rewriter.bits)))
     _reject_unknown(func.body)
     return func

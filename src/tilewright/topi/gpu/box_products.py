@@ -88,19 +88,21 @@ def _has_rows(problem: Problem) -> bool:
 
 @functools.lru_cache(maxsize=64)
 def product_times(
-    problem: Problem, *, split: bool = False, windows: bool = False, beside: int = 1
-) -> dict[BoxProductTile, float]:
+    problem: Problem, *, split: bool = False, windows: bool = False, beside: int = 1,
+    pooled: bool = False,
+) -> dict[BoxProductTile, float]:  # fmt: skip
     """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`, or ``split`` in
     parts for :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`: tiles, and what they
     are predicted to take; none of other problems than these are for. Of ``windows`` results follow
     one another, over rows and images; where pixels of a row lie ``beside`` one another, neighbours
-    are results of different groups of threads."""
+    are results of different groups of threads; none that are ``pooled`` leave from registers."""
     special = split or windows or beside > 1
     if not is_product(problem) or (special and suited(problem) is None):
         return {}
     if (windows and not has_windows(problem)) or (beside > 1 and not _has_rows(problem)):
         return {}
     g = given(problem, split, windows, beside)
+    g = replace(g, direct=[]) if pooled else g
     shapes = list(g.shapes())
     if split:
         return {tile: cost for shape in shapes for tile, cost in in_parts(g, shape)}
@@ -124,12 +126,12 @@ def _produced(g: Given, shapes: list[Shape]) -> Iterator[tuple[BoxProductTile, f
     after, behind = functools.partial(_after, problem), behind_one_another if g.alike else in_turn
     made = produced(
         problem, p, of, g.own, list(chain(*g.boxes.values())), g.every, after, behind,
-        functools.partial(_brought, problem), g.direct,
+        functools.partial(_brought, problem), g.direct, None if g.alike else behind_one_another,
     )  # fmt: skip
     turned = (shape[:4] for shape in shapes if shape.turned)
     more = produced_turned(problem, p, of, g.own, turned, after, behind)
     alone = _LATE if problem.constants else 0.0
-    for tile, cost in made if g.direct else chain(made, more):
+    for tile, cost in chain(made, more):
         yield tile, g.before + cost + alone * (tile.boxes_to * tile.filters_to > 1)
 
 

@@ -139,10 +139,10 @@ def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
     return rows * columns * count * hidden / (MACHINE.lanes * MACHINE.clock)
 
 
-def resident_blocks(p: Problem, rows: int, columns: int, shared: int) -> int:
-    """Blocks that an SM holds."""
+def resident_blocks(p: Problem, rows: int, columns: int, shared: int, more: int = 0) -> int:
+    """Blocks that an SM holds, whose threads have some ``more`` registers."""
     held = 2 if are_apart(p) else 1
-    registers = -(-(held * columns // 2 + _OTHERS) // 8) * 8
+    registers = -(-(held * columns // 2 + _OTHERS + more) // 8) * 8
     if registers > 255:
         return 0
     return _resident(rows // ROWS * LANES // WARP, registers, shared)

@@ -37,6 +37,17 @@ def occupancy(machine: Gpu, warps: Any, registers: Any, shared: Any) -> Any:
     return number(np.minimum(machine.shared // (shared + RESERVED), fit))
 
 
+def most_registers(warps: int) -> int:
+    """Those that a thread of a block of some warps may have: warps are dealt out to schedulers,
+    and registers by eights.
+
+    >>> most_registers(8), most_registers(9), most_registers(4)
+    (255, 168, 255)
+    """
+    held = REGISTERS // SCHEDULERS // (-(-warps // SCHEDULERS) * WARP)
+    return min(held // 8 * 8, 255)
+
+
 def busy(products: Any, loads: Any, others: Any) -> Any:
     """Cycles of an SM for what a warp does, with ``others`` more instructions."""
     issued = (products + loads + others) * ISSUE

@@ -204,11 +204,14 @@ def given(problem: Problem, split: bool, windows: bool, beside: int) -> Given:
     every, slices, crossed = channels_of(problem, p), sliced(p), 1.0
     if not of.block:
         crossed = crossing(slid_over(p)[0] * (16 // widths(p.dtype).chunk), of.depth * slices)
+    direct = direct_channels(problem, p, every)
+    if several is not None and of.stored == 2:  # whose filters lie otherwise
+        direct = []
     # A filter that is copied has long rows.
     short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     return Given(
         problem, p, of, split, longer, beside, several is not None, slices,
-        copying(convolution_of(problem), p), boxes, every, direct_channels(problem, p, every),
+        copying(convolution_of(problem), p), boxes, every, direct,
         crossed, short, slower(p), of.taps * of.parts, of.mean * of.parts, computes_numbers(p),
         stores_last(problem, p), widths(p.dtype).chunk == 8,
     )  # fmt: skip

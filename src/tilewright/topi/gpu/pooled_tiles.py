@@ -37,7 +37,7 @@ def pooled_times(
         return {}
     if split:
         return product_times(conv, split=True, windows=windows)
-    found = whole_times(conv) if whole else product_times(conv)
+    found = whole_times(conv, pooled=True) if whole else product_times(conv, pooled=True)
     return {t: cost for t, cost in found.items() if has_windows(t, window)}
 
 

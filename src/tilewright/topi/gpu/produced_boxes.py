@@ -11,15 +11,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
 from tilewright.ir.dtype import dtype
-from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
+from tilewright.target.devices import WARP
 from tilewright.topi.gpu.box_lines import short_row
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
+from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, most_registers
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.convolution import Convolution
+from tilewright.topi.pieces.box_added import holds
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile, columns_of
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
@@ -50,6 +52,12 @@ _AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
 #: Microseconds that a tile of integers of one step takes at least, and more for each result: no
 #: warp begins the next one before it has stored what it has.
 _TILE, _RESULT = 0.5, 1.05e-4
+
+#: How many times as long as through shared memory results of 16 bits take from registers; and
+#: tiles where threads keep numbers of channels, by whether they are of integers.
+DIRECT, _KEPT = 0.6, {False: 0.97, True: 0.85}
+#: The same of several boxes where what is added to results is held, but numbers are not.
+_APART = 1.1
 
 #: Steps of a tile, at least, of which an SM has several whose channels are rows of instructions.
 _DEEP = 16
@@ -117,7 +125,7 @@ _SIZE = 128 * 256
 def produced(
     problem: Problem, p: Convolution, of: Sizes, steps: float, boxes: Sequence[tuple[int, ...]],
     channels: Sequence[int], after: After, behind: Behind, added: Bytes,
-    direct: Sequence[int] = (),
+    direct: Sequence[int] = (), alike: Behind | None = None,
 ) -> Iterator[tuple[BoxProductTile, float]]:  # fmt: skip
     """Tiles of ``boxes`` by ``channels`` of a problem, as boxes compute it ``p``, each a sum of
     ``steps``, and what they take.
@@ -125,7 +133,8 @@ def produced(
     ``after`` says what an epilogue takes of rows by columns, where TMA brings what is added to
     them or threads read it, ``behind`` how many boxes a block computes, given the number of all
     boxes, of tiles, and of blocks at once, and ``added`` how many bytes TMA may bring of what is
-    added. Of ``direct`` channels results leave shared memory out.
+    added. Of ``direct`` channels results leave shared memory out, and numbers may be kept where the
+    boxes of a block are ``alike``, of which that says how many it computes.
     """
     wide, results = p.result_channels, math.prod(of.extents) * of.phases
     few = 2 * results * wide < MACHINE.sms * ROWS * ROWS  # of which sums have parts
@@ -158,26 +167,39 @@ def produced(
         if 2 * tiles < MACHINE.sms or apart or not has_registers(rows, held):
             continue
         alone = of.phases > 1 or behind(number, tiles, MACHINE.sms) == 1
-        there = 0 if own in direct or busy else added(rows, own) * (1 if alone else _AHEAD)
-        found = list(_staged(problem, p, of, box, own, wide, own in direct, there)) if there else []
-        late = int(bool(found))
-        found = found or list(_staged(problem, p, of, box, own, wide, own in direct))
-        time = after(rows, own, bool(late))
+        through = own not in direct or of.stored == dtype("float16").bytes
+        there = added(rows, own) * (1 if alone else _AHEAD) if through and not busy else 0
+        found = [(1, x) for x in _staged(problem, p, of, box, own, wide, False, there) if there]
+        if own in direct or not found:
+            found += [(0, x) for x in _staged(problem, p, of, box, own, wide, own in direct)]
+        results, numbers = holds(problem, rows, own, True)
         partial = few_rows and own % _WHOLE > 0
-        for stages, part, stores in found:
+        for late, (stages, part, stores) in found:
             longer = (_ADDED_STORED if stores else _ADDED) if late else 1
             longer *= _PARTIAL if partial else 1
-            for boxes_to, filters_to in _clusters(parts, number) if shared else [(1, 1)]:
-                cluster = boxes_to * filters_to
-                each = behind(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
+            directly = own in direct and not late
+            time = after(rows, own, bool(late or (directly and results)))
+            several = alike is not None and directly and numbers and of.phases == 1 and not results
+            for (boxes_to, filters_to), kept in product(
+                _clusters(parts, number) if shared else [(1, 1)], (0, 1) if several else (0,)
+            ):
+                cluster, turn = boxes_to * filters_to, alike if kept and alike else behind
+                each = turn(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
                 each = each if of.phases == 1 else 1  # of which others have more to do
                 if own in direct and own > wide:
                     each = whole_turns(each, number // filters_to)
+                if kept and each == 1:
+                    continue
                 tile = BoxProductTile.of(
                     box, own, stages, boxes=each, boxes_to=boxes_to, filters_to=filters_to,
-                    staged=part, stores=int(stores), added=late,
+                    staged=part, stores=int(stores), added=late, kept=kept,
                 )  # fmt: skip
-                yield tile, longer * predicted(problem, p, of, steps, tiles, tile, time)
+                cost = predicted(problem, p, of, steps, tiles, tile, time, directly=directly)
+                if kept:
+                    cost *= _KEPT[problem.is_quantized]
+                if directly and results and not numbers and each > 1:
+                    cost *= _APART
+                yield tile, longer * cost
 
 
 def in_turn(boxes: int, blocks: int, slots: int) -> int:
@@ -248,9 +270,10 @@ def _filling(number: int, wide: int, others: Sequence[int]) -> list[int]:
 
 def predicted(
     problem: Problem, p: Convolution, of: Sizes, steps: float, tiles: int, tile: BoxProductTile,
-    after: float = 0.0, rates: Rates | None = None,
+    after: float = 0.0, rates: Rates | None = None, directly: bool = False,
 ) -> float:  # fmt: skip
-    """Microseconds that ``tiles`` of ``steps`` each take, with what is ``after`` each."""
+    """Microseconds that ``tiles`` of ``steps`` each take, with what is ``after`` each, whose
+    results leave ``directly`` from registers."""
     r, own, rows = rates or rates_of(problem), tile.channels, math.prod(tile.box)
     cluster = tile.boxes_to * tile.filters_to
     slots = MACHINE.sms // cluster * cluster
@@ -270,6 +293,8 @@ def predicted(
     brought *= of.depth * min(slots, tiles)
     written = of.stored if tile.staged == own else of.written
     stores = rows * own * written * (r.boxed if tile.stores else 1)
+    if directly and of.stored == dtype("float16").bytes:
+        stores *= DIRECT
     overlapping = (
         taken * (multiplied + r.step / (tile.stages - 1)),
         taken * r.cache * brought / CACHE,
@@ -333,7 +358,7 @@ def _staged(
         return
     yield *found, False
     stages, part = found
-    plain = of.stored == dtype("float16").bytes and not is_phased(p)
+    plain = of.stored == dtype("float16").bytes and not is_phased(p) and not directly
     if plain and wide % ROW == 0 and part % ROW == 0 and max(box[1:]) == 1:
         yield stages, part, True
 
@@ -353,10 +378,8 @@ def most_stages(rows: int, columns: int, step: int) -> int | None:
 
 
 def has_registers(rows: int, columns: int) -> bool:
-    """Whether a thread has enough: warps are dealt out to schedulers, and registers by eights."""
-    warps = rows // ROWS * LANES // WARP + 1
-    held = REGISTERS // SCHEDULERS // (-(-warps // SCHEDULERS) * WARP)
-    return columns // 2 + _OTHERS <= min(held // 8 * 8, 255)
+    """Whether a thread has enough."""
+    return columns // 2 + _OTHERS <= most_registers(rows // ROWS * LANES // WARP + 1)
 
 
 def _most(

@@ -26,10 +26,11 @@ from tilewright.topi.gpu.box_sizes import (
 from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, in_sectors, resident_blocks
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS
-from tilewright.topi.gpu.produced_boxes import rows_brought, slower
+from tilewright.topi.gpu.produced_boxes import DIRECT, rows_brought, slower
 from tilewright.topi.nn.box_copies import ROW, is_in_halves, is_turned, sliced, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.convolved import Convolved
+from tilewright.topi.pieces.box_added import holds
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
@@ -55,6 +56,9 @@ VOLUMES, _BYTES = 0.15, 0.1
 #: By what part less boxes of bytes take for each group of threads but the first: what a box takes
 #: beside its rows counts for more of these.
 _TALL = 0.04
+#: How many times as long tiles of bytes take that hold numbers in registers, from how many channels
+#: on, and those of which threads read them again for each box.
+_HELD, _WIDE, _READ_AGAIN = 0.83, 128, 1.15
 #: Bytes of results that an SM stores in a microsecond, and results for which it reads the numbers
 #: of their channels, twice as many beside a producer; and how long that takes with one.
 _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
@@ -66,6 +70,8 @@ _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
 _BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.8e-6, 0.8, 0.052, 0.137, 0.27, 0.0125), 3e-6
 #: By what part tiles take longer whose rows are no whole sectors of memory, and channels of one.
 _PARTIAL, _SECTOR = 0.05, 16
+#: Boxes of an SM up to which blocks may have several though it has room for more blocks.
+_SEVERAL = 4
 #: How many taps of a filter are many, of fewer boxes of each tap are as fast; and by rows of taps
 #: for which a block has memory that brings them again for each box, how much a time counts.
 _MANY, _AGAIN = 9, {2: 0.98, 3: 0.75, 4: 0.75}
@@ -77,10 +83,11 @@ _COLUMN, _ROWS_READ, _COLUMN_READ = 0.5, 16.0, 0.25
 
 
 @functools.lru_cache(maxsize=64)
-def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
+def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, float]:
     """For :func:`~tilewright.topi.sketches.whole_boxes.schedule_whole_boxes`: tiles of a forward
     pass or a gradient by the input, and what they are predicted to take, in microseconds. A block
-    computes as many boxes as there are for it if all are at work at once."""
+    computes as many boxes as there are for it if all are at work at once. No results that are
+    ``pooled`` leave from registers."""
     p = suited(problem)
     if p is None or p.pass_ == "wgrad":
         return {}
@@ -94,8 +101,8 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
     together = 2 if pairs else 1
     memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
     every = channels_of(problem, p)
-    direct = direct_channels(problem, p, every, whole=True)
-    numbered = "channel" in problem.epilogue_shapes and not problem.is_quantized
+    direct = [] if pooled else direct_channels(problem, p, every, whole=True)
+    numbered = "channel" in problem.epilogue_shapes
     by_parts = slices == 1 and stores_last(problem, p)
     row = Convolved(p).kernel[-1]
     many = of.taps > max(_MANY, row) and of.phases == 1
@@ -103,6 +110,7 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
         directly = channels in direct
+        kept = holds(problem, rows, channels, False)[1]
         staged = of.staged(problem, rows, channels, directly)
         columns = columns_of(channels // slices, p.dtype)
         partly = in_sectors(channels * of.stored, wide * of.stored)
@@ -112,9 +120,9 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
         products = instructions * cycles / MACHINE.clock
         written = of.stored if directly else of.written
         stores = rows * channels * written / _STORED
+        stores *= DIRECT if directly and of.stored == written == 2 else 1
         others = -(-wide // channels) * of.phases
-        part_of = _part(problem, of, channels, directly) if by_parts and not added + read else 0
-        alone = 0 if directly else of.staged(problem, rows, part_of) if part_of else staged
+        parts = _parts(problem, of, channels, directly) if by_parts and not added + read else ()
         for box in _boxes(of, groups):
             seen = reach(p, box)
             if max(seen) > LARGEST:
@@ -125,9 +133,7 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
             once = part * of.parts
             short = once / of.block if of.block else 0  # rows
             streams = (0, *_AGAIN) if many and not added else (0,)
-            for stages, own, streamed in product(
-                _STAGES, (0, part_of) if part_of else (0,), streams
-            ):
+            for stages, own, streamed in product(_STAGES, (0, *parts), streams):
                 if part % ALIGN and stages * of.parts > 1:  # where the next one would begin
                     continue
                 if streamed and (own or stages != 2):
@@ -135,48 +141,57 @@ def whole_times(problem: Problem) -> dict[BoxProductTile, float]:
                 if streamed and 2 * once + filters + staged + BARRIERS <= MACHINE.block_shared:
                     continue  # it is kept
                 held = streamed * row * channels * of.depth or filters
-                shared = stages * (once + added) + held + (alone if own else staged) + BARRIERS
-                resident = resident_blocks(problem, rows, channels, shared)
+                left = staged if own in (0, channels) else of.staged(problem, rows, own)
+                shared = stages * (once + added) + held + left + BARRIERS
+                resident = resident_blocks(problem, rows, channels, shared, kept)
                 if not resident:
                     continue
-                each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
-                if (each == 1) != (stages == 1):
-                    continue
-                if own and (stages == 1 or (of.taps > 1 and groups <= 2)):
-                    continue
-                blocks = -(-boxes // each) * others
-                turns = -(-blocks // (MACHINE.sms * resident)) * each
-                busy = min(resident, -(-blocks // MACHINE.sms))
-                numbers = numbered * rows * channels / (_NUMBERS * (2 if own else 1))
-                epilogue = arithmetic(problem, rows, channels, busy) + numbers
-                again = boxes * others if streamed else blocks
-                cache = (boxes * others * once + again * filters) / CACHE
-                overlapping = (
-                    _PRODUCTS * turns * busy * products,
-                    turns * busy * (_STORES * stores + epilogue),
-                    _CACHE * cache, memory, _BOX * turns,
-                    turns * (ADDED * busy + _ADDED_ONCE) * added / _STORED,
-                    _READ * turns * busy * read / _STORED,
-                    turns * busy * short / (SHORT_ROWS * MACHINE.clock),
-                )  # fmt: skip
-                cost = before + _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
-                if stages > 1 and not problem.is_quantized:
-                    cost += _FIRST * min(blocks, busy * MACHINE.sms) * once / MEMORY
-                if stages < 3 and not streamed:  # a filter's steps take longer than a box
-                    late = once + added * (_ADDED_LATE if stages == 2 else 1)
-                    cost += turns * busy * late / _BROUGHT
-                beside = _BESIDE + _LARGE * max(0, rows - 128) + VOLUMES * (len(of.extents) > 3)
-                beside += _BYTES * (problem.is_quantized + bool(of.block))
-                beside *= _PRODUCED if own else _AGAIN.get(streamed, 1.0)
-                if problem.is_quantized:
-                    beside *= partly * (1 - _TALL * (groups - 1))
-                tile = BoxProductTile.of(
-                    box, channels, stages, boxes=each, staged=own, streamed=streamed
-                )
-                found[tile] = beside * cost
-            shared, blocks = once + filters + added + staged + BARRIERS, boxes * others
+                # Of few boxes a block may have more than where SMs are full.
+                sizes = (resident, 1) if boxes * others <= _SEVERAL * MACHINE.sms else (resident,)
+                for each in {min(boxes, -(-boxes * others // (MACHINE.sms * n))) for n in sizes}:
+                    if (each == 1) != (stages == 1):
+                        continue
+                    if own and (stages == 1 or (of.taps > 1 and groups <= 2)):
+                        continue
+                    blocks = -(-boxes // each) * others
+                    turns = -(-blocks // (MACHINE.sms * resident)) * each
+                    busy = min(resident, -(-blocks // MACHINE.sms))
+                    numbers = rows * channels / (_NUMBERS * (2 if own else 1))
+                    numbers *= numbered and not (kept or problem.is_quantized)
+                    epilogue = arithmetic(problem, rows, channels, busy) + numbers
+                    again = boxes * others if streamed else blocks
+                    cache = (boxes * others * once + again * filters) / CACHE
+                    overlapping = (
+                        _PRODUCTS * turns * busy * products,
+                        turns * busy * (_STORES * stores + epilogue),
+                        _CACHE * cache, memory, _BOX * turns,
+                        turns * (ADDED * busy + _ADDED_ONCE) * added / _STORED,
+                        _READ * turns * busy * read / _STORED,
+                        turns * busy * short / (SHORT_ROWS * MACHINE.clock),
+                    )  # fmt: skip
+                    cost = before + _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+                    if stages > 1 and not problem.is_quantized:
+                        cost += _FIRST * min(blocks, busy * MACHINE.sms) * once / MEMORY
+                    if stages < 3 and not streamed:  # a filter's steps take longer than a box
+                        late = once + added * (_ADDED_LATE if stages == 2 else 1)
+                        cost += turns * busy * late / _BROUGHT
+                    beside = _BESIDE + _LARGE * max(0, rows - 128) + VOLUMES * (len(of.extents) > 3)
+                    beside += _BYTES * (problem.is_quantized + bool(of.block))
+                    through = own and not (directly and own == channels)
+                    beside *= _PRODUCED if through else _AGAIN.get(streamed, 1.0)
+                    if problem.is_quantized:
+                        beside *= partly * (1 - _TALL * (groups - 1))
+                        beside *= _READ_AGAIN if numbered and not kept else 1
+                        beside *= _HELD if kept and channels >= _WIDE and not own else 1
+                    tile = BoxProductTile.of(
+                        box, channels, stages, boxes=each, staged=own, streamed=streamed
+                    )
+                    found[tile] = beside * cost
+            shared, blocks = once + filters + added + BARRIERS, boxes * others
+            shared += of.staged(problem, rows, channels)
             busy = -(-blocks // MACHINE.sms)
-            if not halves or of.phases > 1 or slices > 1 or directly or busy > _BUSY:
+            apart = directly and of.stored != 2
+            if not halves or of.phases > 1 or slices > 1 or apart or busy > _BUSY:
                 continue
             if busy > resident_blocks(problem, rows, channels, shared):
                 continue
@@ -212,12 +227,14 @@ def _of_one_box(
     return found * (1 + _PARTIAL * (channels % _SECTOR > 0))
 
 
-def _part(problem: Problem, of: Sizes, channels: int, directly: bool) -> int:
-    """Channels of results that warps store at once beside a producer; 0 where that is not faster:
-    what leaves from registers does not wait for others, and gains where there is more to do."""
-    if directly:
-        return channels if problem.is_quantized and of.taps > 1 and problem.epilogue else 0
-    return next((n for n in _PARTS if channels % n == 0), 0)
+def _parts(problem: Problem, of: Sizes, channels: int, directly: bool) -> list[int]:
+    """Channels of results that warps store at once beside a producer; none where that is not
+    faster: what leaves from registers as bytes does not wait for others, and gains where there is
+    more to do."""
+    if directly and of.stored != 2:
+        return [channels] if problem.is_quantized and of.taps > 1 and problem.epilogue else []
+    found = [n for n in _PARTS if channels % n == 0 and not (directly and n == channels)][:1]
+    return [channels, *found] if directly else found
 
 
 def _boxes(of: Sizes, groups: int) -> list[tuple[int, ...]]:

@@ -40,7 +40,8 @@ class BoxProductTile:
     channels at once, or of ``staged`` pixels if it is turned; or TMA ``stores`` them. TMA also
     brings what is ``added`` to results, while they are multiplied; else threads read it after.
     Where a block brings what all taps see, it keeps the filter, or brings it again for each box, a
-    row of taps and of channels at a time, of which it has memory for ``streamed``."""
+    row of taps and of channels at a time, of which it has memory for ``streamed``. Boxes of a block
+    have the same channels where it has ``kept`` what an epilogue reads of these."""
 
     images: int = 2
     rows: int = 8
@@ -57,18 +58,19 @@ class BoxProductTile:
     stores: int = later(0)
     added: int = later(0)
     streamed: int = later(0)
+    kept: int = later(0)
 
     @staticmethod
     def of(
         box: tuple[int, ...], channels: int, stages: int, splits: int = 1, boxes: int = 1,
         turned: int = 0, boxes_to: int = 1, filters_to: int = 1, staged: int = 0, stores: int = 0,
-        added: int = 0, streamed: int = 0,
+        added: int = 0, streamed: int = 0, kept: int = 0,
     ) -> BoxProductTile:  # fmt: skip
         """The tile of a :attr:`box`."""
         planes = box[1] if len(box) > 3 else 0
         return BoxProductTile(
             box[0], box[-2], box[-1], channels, stages, splits, boxes, turned, boxes_to,
-            filters_to, planes, staged, stores, added, streamed,
+            filters_to, planes, staged, stores, added, streamed, kept,
         )  # fmt: skip
 
     @property

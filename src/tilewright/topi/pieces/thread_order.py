@@ -6,7 +6,7 @@ pairs of a thread, threads, and channels of a pair, a thread has 16 bytes of nei
 stores at once, and nothing goes through shared memory. Of more channels than four threads have,
 those of the next four are the next eight columns. Where channels are no multiple of 64, bytes leave
 by eights: four threads store a sector of memory. By fours, of 144 channels, they took twice as long
-as through shared memory.
+as through shared memory. What an epilogue reads is read so, too.
 """
 
 from __future__ import annotations
@@ -25,22 +25,28 @@ from tilewright.topi.pieces.tiling import extent_of
 _THREADS, _PAIR = 4, 2
 #: Results of a byte that one stores at once, where these are not 16.
 _HALF = 8
-#: Bytes of results that leave so.
-_BYTES = (1, 4)
 
 
 def leaves_directly(d: BoxDeclaration, tile: BoxProductTile) -> bool:
     """Whether results go from registers to global memory, some neighbours a thread."""
     boxes, wide = d.boxes, extent_of(d.sum.op.axis[-1])
     plain = not (boxes.turned or (boxes.blocks[1] and not boxes.whole)) and boxes.slices == 1
-    plain = plain and not d.placed
-    whole = not tile.turned and tile.staged in (0, tile.channels) and tile.splits == 1
+    plain = plain and not d.placed and d.pooled == 1
+    whole = not (tile.turned or tile.stores) and tile.staged in (0, tile.channels)
+    # Warps that store what is theirs at different times free no boxes of what is added.
+    whole = whole and tile.splits == 1 and not (tile.staged and tile.added)
+    if d.problem.dtype in ("float16", "bfloat16"):
+        # Of a single box in steps of channels, all taps of a filter come at once as it lies; and a
+        # tile of images with a filter each may have more rows than results.
+        in_steps = boxes.whole and tile.boxes == 1 and tile.stages > 1
+        several = not boxes.whole and len(boxes.right.shape) > 2 + d.space
+        whole = whole and not (in_steps or several)
     return plain and whole and in_order(d.problem, wide, tile.channels)
 
 
 def in_order(p: Any, wide: int, channels: int) -> bool:
     """Whether nothing stands against it in a problem whose result has ``wide`` channels, of which a
-    tile has some, but how its filter lies: results of 16 bits leave through shared memory."""
+    tile has some, but how its filter lies."""
     return neighbours(p, wide, channels) > 0
 
 
@@ -49,7 +55,7 @@ def neighbours(p: Any, wide: int, channels: int) -> int:
     also 8, where tiles have no more for four threads, a sector of memory; 0 where :func:`in_order`
     is not."""
     w, images = widths(p.result_dtype), Images(p.result_layout)
-    if 16 // w.chunk not in _BYTES or p.is_float8 or columns_of(channels, p.dtype) != channels:
+    if p.is_float8 or columns_of(channels, p.dtype) != channels:
         return 0
     if not images.last and images.block == 0:
         return 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.box_sums import BoxDeclaration
-from tilewright.topi.pieces.box_added import bring_added, parted
+from tilewright.topi.pieces.box_added import bring_added, hold, parted
 from tilewright.topi.pieces.box_ends import finish
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import bring
@@ -36,7 +36,7 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     boxes, taps = (s.cache_read(t, "shared", [part or d.sum]) for t in (d.left, d.right))
     windows = pooled(s, d)
     results, out = d.output if directly else staged(s, d), s[d.output]
-    alike = bool(d.numbers) or d.phased is not None
+    alike = bool(d.numbers) or d.phased is not None or bool(tile.kept)
     if directly:
         in_order_of_threads(s[taps], d, tile)
     block, box, at_sums = finish(s, d, tile, results, one_by_one=tile.boxes > 1, alike=alike)
@@ -45,6 +45,7 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         share(s[numbers], tile, block, out)
     for t in added:
         bring_added(s[t], tile, box, out, 1 + bool(tile.staged), bool(tile.staged))
+    hold(s, d, tile, block, at_sums, alike or tile.boxes == 1, bool(added))
 
     sums = s[d.sum]
     sums.set_scope("fragment")

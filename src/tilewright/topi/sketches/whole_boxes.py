@@ -14,7 +14,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.boxes import MOST_DIMENSIONS
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_sums import BoxDeclaration
-from tilewright.topi.pieces.box_added import bring_added, parted
+from tilewright.topi.pieces.box_added import bring_added, hold, parted
 from tilewright.topi.pieces.box_ends import finish
 from tilewright.topi.pieces.box_multiply import multiply
 from tilewright.topi.pieces.box_products import load, step_of
@@ -62,6 +62,7 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     for t in added:
         ahead = 1 if in_steps else 2 if tile.staged else tile.stages
         bring_added(s[t], tile, box, out, ahead, bool(tile.staged))
+    hold(s, d, tile, block, at_sums, True, bool(added))
 
     sums, step = s[d.sum], step_of(d)
     sums.set_scope("fragment")
