@@ -75,7 +75,7 @@ def _slow(cut: Bands, products: float, rows: int, warps: int, stages: int, toget
     return products * again * near * math.sqrt(max(1.0, _BUSY / warps))
 
 
-def _has_room(cut: Bands, tiles: int, stages: int, rows: int) -> bool:
+def _has_registers(cut: Bands, tiles: int, stages: int, rows: int) -> bool:
     """Whether a warp has registers for ``tiles`` of 16 rows, and a block shared memory for as many
     ``rows`` of taps."""
     if cut.terms:
@@ -100,7 +100,7 @@ def row_guesses(p: Conv) -> Iterator[tuple[float, RowTile]]:
         warps = _BUSY if cut.terms else p.batch * p.result_channels * math.prod(cut.tiles)
         for stages, groups, teams in product((2, 3, 1), (1, 2, 4), (1, 2, 4)):
             block = groups <= cut.tiles[0] and teams <= p.batch and groups * teams <= 4
-            if block and _has_room(cut, tiles, stages, cut.kernel[0]):
+            if block and _has_registers(cut, tiles, stages, cut.kernel[0]):
                 cost = _slow(cut, products, ROWS * tiles, warps, stages, groups * teams)
                 yield cost, RowTile(tiles, columns, groups, teams, stages)
 
@@ -109,7 +109,7 @@ def gradient_guesses(p: Conv) -> Iterator[tuple[float, GradientTile]]:
     """The same of gradients by the filter."""
     for columns, tiles, cut, products in _cuts(p, *p.kernel):
         for stages, teams in product((2, 3, 1), (4, 2, 1, 8)):
-            if teams > p.batch or not _has_room(cut, tiles, stages, teams * cut.kernel[0]):
+            if teams > p.batch or not _has_registers(cut, tiles, stages, teams * cut.kernel[0]):
                 continue
             for chunks in (teams * n for n in _CHUNKS[: 5 if cut.terms else 3]):
                 if chunks > max(teams, p.batch):

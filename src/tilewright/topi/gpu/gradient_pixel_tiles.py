@@ -21,10 +21,10 @@ from tilewright.target.devices import (
     WORD,
 )
 from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.topi.columns import Array, best, combinations, listed, once, pick
+from tilewright.topi.columns import Array, combinations, once, pick
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.machine import HALVES, MACHINE, is_planar, sees_nothing
-from tilewright.topi.gpu.staged_times import MOST, Work, brought
+from tilewright.topi.gpu.staged_times import Work, brought, worth_trying
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
@@ -81,8 +81,7 @@ def gradient_pixel_tiles(p: Conv) -> Sequence[GradientPixelTile]:
     resident = np.maximum(1, held[which] - fewer)
     chunks = np.clip(resident * MACHINE.sms // groups[which], 1, line[which])
     found, turns = pick(tile, which, chunks=chunks), -(-line[which] // chunks)
-    cost = work.pick(which).micros(turns, found.stages, resident)
-    return listed(pick(found, best(cost, MOST)))
+    return worth_trying(found, work.pick(which).micros(turns, found.stages, resident))
 
 
 def _blocks(p: Conv) -> Any:

@@ -23,7 +23,7 @@ _SHORT, _ROW = 80, 12
 #: twice as many blocks.
 _TURNS = (1, 2, 4, 8)
 #: How many tiles are worth trying.
-MOST = 240
+_MOST = 240
 
 
 @dataclass(frozen=True)
@@ -108,4 +108,9 @@ def in_turns(tiles: Any, work: Work, longest: Any = np.inf) -> Sequence[Any]:
     turns = turns[which, turn]
     stages = np.minimum(turns, 2)
     found = pick(tiles, which, turns=turns, stages=stages)
-    return listed(pick(found, best(work.pick(which).micros(turns, stages), MOST)))
+    return worth_trying(found, work.pick(which).micros(turns, stages))
+
+
+def worth_trying(tiles: Any, cost: Any) -> Sequence[Any]:
+    """Those of ``tiles``, with columns, that are predicted to take least, the best first."""
+    return listed(pick(tiles, best(cost, _MOST)))
