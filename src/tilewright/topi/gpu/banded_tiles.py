@@ -1,5 +1,9 @@
 """The tiles worth trying for products with banded matrices, in 16 bits and in TF32, and the
-problems that they are for."""
+problems that they are for.
+
+A guess counts what is multiplied, what is gathered or loaded for it again, and warps that a GPU
+lacks; of large filters, trees choose among those that come first.
+"""
 
 from __future__ import annotations
 
@@ -28,9 +32,14 @@ SHARED = H200.block_shared
 _WIDEST, _OTHER = 256, 36
 #: Warps that keep a large GPU busy: of fewer, some SMs have less to do.
 _BUSY = 2000
-#: Registers of a thread that sums and rows of images may take, where the rows of a product are rows
-#: of an image, and where they are images.
-_ROW_REGISTERS, _WARP_REGISTERS = 160, 192
+#: Registers of a thread that sums and fragments may take, where the rows of a product are rows of
+#: an image, where they are images, and in TF32.
+_ROW_REGISTERS, _WARP_REGISTERS, _PART_REGISTERS = 160, 192, 192
+#: By how many of a block's, chunks of images that are summed apart, of which TF32 needs more.
+_CHUNKS = (1, 2, 4, 8, 16)
+#: Rows of products that take as long as gathering what they are multiplied by, in 16 bits and in
+#: TF32.
+_GATHERED = (32, 8)
 
 
 def suits(p: Conv, types: Sequence[str] = HALVES) -> bool:
@@ -45,10 +54,34 @@ def suits_gradient(p: Conv, types: Sequence[str] = HALVES) -> bool:
     return is_planar(p, types) and p.dilation[0] == 1 and not sees_nothing(p)
 
 
-def suits_rows(p: Conv) -> bool:
+def suits_rows(p: Conv, types: Sequence[str] = HALVES) -> bool:
     """Whether products of rows of an image are for a problem: not one of large strides, whose rows
     are read in part."""
-    return suits(p) and p.stride[0] == 1
+    return suits(p, types) and p.stride[0] == 1
+
+
+def suits_warps(p: Conv) -> bool:
+    """Whether products of images by warps are for a problem: one whose filters fit shared
+    memory."""
+    return suits(p) and next(_warp_guesses(p, COMMON_SHARED), None) is not None
+
+
+def _slow(cut: Bands, products: float, rows: int, warps: int, stages: int, together: int) -> float:
+    """How slow a tile is predicted to be that multiplies as much, in as many ``warps``: of
+    ``rows`` of one of them at once, with loads ``stages - 1`` ahead, and of ``together`` in a
+    block."""
+    again = 1 + _GATHERED[cut.terms > 0] / rows
+    near = 1 + abs(stages - 2) / 16 + (together - 1) / 64
+    return products * again * near * math.sqrt(max(1.0, _BUSY / warps))
+
+
+def _has_registers(cut: Bands, tiles: int, stages: int, rows: int) -> bool:
+    """Whether a warp has registers for ``tiles`` of 16 rows, and a block shared memory for as many
+    ``rows`` of taps."""
+    if cut.terms:
+        return stages < 3 and _fits(cut, rows, tiles, tiles * (stages - 1), 1)
+    held = tiles * (cut.columns * 2 + stages * cut.depth // 4)
+    return held <= _ROW_REGISTERS and 2 * rows * cut.taps <= STATIC_SHARED
 
 
 def _cuts(p: Conv, height: int, width: int) -> Iterator[tuple[int, int, Bands, int]]:
@@ -63,25 +96,40 @@ def _cuts(p: Conv, height: int, width: int) -> Iterator[tuple[int, int, Bands, i
 def row_guesses(p: Conv) -> Iterator[tuple[float, RowTile]]:
     """Tiles that fit, with how slow they are predicted to be."""
     for columns, tiles, cut, products in _cuts(p, *p.result_image):
-        down, across = cut.tiles
-        for stages in (2, 3, 1):
-            if tiles * (columns * 2 + stages * cut.depth // 4) > _ROW_REGISTERS:
+        # In TF32 more warps gather more matrices, and none is idle.
+        warps = _BUSY if cut.terms else p.batch * p.result_channels * math.prod(cut.tiles)
+        for stages, groups, teams in product((2, 3, 1), (1, 2, 4), (1, 2, 4)):
+            block = groups <= cut.tiles[0] and teams <= p.batch and groups * teams <= 4
+            if block and _has_registers(cut, tiles, stages, cut.kernel[0]):
+                cost = _slow(cut, products, ROWS * tiles, warps, stages, groups * teams)
+                yield cost, RowTile(tiles, columns, groups, teams, stages)
+
+
+def gradient_guesses(p: Conv) -> Iterator[tuple[float, GradientTile]]:
+    """The same of gradients by the filter."""
+    for columns, tiles, cut, products in _cuts(p, *p.kernel):
+        for stages, teams in product((2, 3, 1), (4, 2, 1, 8)):
+            if teams > p.batch or not _has_registers(cut, tiles, stages, teams * cut.kernel[0]):
                 continue
-            for groups, teams in product((1, 2, 4), (1, 2, 4)):
-                if groups <= down and teams <= p.batch and groups * teams <= 4:
-                    again = 1 + 2 / tiles  # elements of a matrix are gathered for fewer products
-                    near = 1 + abs(stages - 2) / 32 + (groups * teams - 1) / 64
-                    idle = max(1.0, _BUSY / (p.batch * p.result_channels * down * across)) ** 0.5
-                    yield (
-                        products * again * near * idle,
-                        RowTile(tiles, columns, groups, teams, stages),
-                    )
+            for chunks in (teams * n for n in _CHUNKS[: 5 if cut.terms else 3]):
+                if chunks > max(teams, p.batch):
+                    continue
+                warps = chunks * p.out_channels * math.prod(cut.tiles)
+                # Fewer images meet what is gathered.
+                cost = _slow(cut, products, ROWS // 2 * tiles, warps, stages, 2)
+                tile = GradientTile(tiles, columns, chunks, teams, stages)
+                yield cost * (1 + chunks / 256 + abs(teams - 4) / 32), tile
 
 
-def suits_warps(p: Conv) -> bool:
-    """Whether products of images by warps are for a problem: one whose filters fit shared
-    memory."""
-    return suits(p) and next(_warp_guesses(p, COMMON_SHARED), None) is not None
+def _images(p: Conv) -> Iterator[tuple[Bands, int, int]]:
+    """How tiles of 16 images or 32 are cut that are not mostly beyond the results; of how many
+    tiles a block may have others', of other images, and what is multiplied."""
+    height, width = p.result_image
+    for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
+        if columns < 2 * max(16, width) and rows < 2 * height and images <= -(-p.batch // ROWS):
+            cut = Bands(p, ROWS * images, rows, columns)
+            multiplied = cut.products if cut.terms else cut.depth * columns
+            yield cut, -(-p.batch // cut.images), math.prod(cut.tiles) * cut.steps * multiplied
 
 
 def warp_tiles(p: Conv, target: Target) -> list[WarpTile]:
@@ -90,109 +138,56 @@ def warp_tiles(p: Conv, target: Target) -> list[WarpTile]:
     return [tile for _, tile in sorted(_warp_guesses(p, limit), key=lambda pair: pair[0])]
 
 
-def warp_shapes(p: Conv) -> Iterator[tuple[int, int, int]]:
-    """Columns, rows and sixteens of images of tiles that are not mostly beyond the results."""
-    height, width = p.result_image
-    for columns, rows, images in product((16, 32, 64), (1, 2, 4, 8), (1, 2)):
-        if columns >= 2 * max(16, width) or rows >= 2 * height:
-            continue
-        if images <= max(1, -(-p.batch // ROWS)):
-            yield columns, rows, images
-
-
 def _warp_guesses(p: Conv, limit: int) -> Iterator[tuple[float, WarpTile]]:
     """Tiles, with how slow they are predicted to be."""
-    for columns, rows, images in warp_shapes(p):
-        cut = Bands(p, ROWS * images, rows, columns)
-        size = cut.matrix_bytes
-        if size > limit:
-            continue
-        down, across = cut.tiles
-        products = down * across * cut.steps * cut.depth * rows * columns
-        for groups, stages in ((2, 2), (4, 2), (1, 2), (2, 3)):
-            held = images * (rows * columns // 2 + stages * cut.depth // 4)
-            if groups > down or held > _WARP_REGISTERS:
+    for cut, most, multiplied in _images(p):
+        rows, columns, images, down = cut.rows, cut.columns, cut.images // ROWS, cut.tiles[0]
+        for groups, stages in ((2, 2), (4, 2), (1, 2), (2, 3), (2, 1), (4, 1)):
+            if cut.terms:
+                ahead, kept = images * (stages - 1), (rows - 1) * (stages > 1)
+                fits = _fits(cut, cut.matrices, images * rows, ahead, images, kept)
+            else:
+                held = images * (rows * columns // 2 + stages * cut.depth // 4)
+                fits = held <= _WARP_REGISTERS and cut.matrix_bytes <= limit and stages > 1
+            if groups > down or not fits or (cut.terms and stages > 2):
                 continue
-            most = -(-p.batch // (ROWS * images))
             for teams in dict.fromkeys((min(2, most), min(4, most), 1)):
-                again = 1 + 1 / images  # matrices are loaded for fewer products
-                alone = 1.0 if groups * teams >= 4 and 2 * size <= limit else 1.25
+                # Two blocks of an SM load and store while the other multiplies.
+                single = not cut.terms and (groups * teams < 4 or 2 * cut.matrix_bytes > limit)
+                warps = most * p.result_channels * cut.tiles[1] * groups
+                products = multiplied * rows * (1 + 16 / (rows * columns))
+                together = cut.images * (8 if cut.terms else 1)
+                cost = _slow(cut, products, together, warps, stages, groups)
                 tile = WarpTile(rows, columns, images, groups, teams, -(-down // groups), stages)
-                yield products * again * alone * (1 + 16 / (rows * columns)), tile
+                far = (abs(teams - 2) + abs(groups - 2)) / 16 if cut.terms else abs(teams - 2) / 32
+                yield cost * (1.25 if single else 1 + far), tile
+
+
+def part_guesses(p: Conv) -> Iterator[tuple[float, WarpTile]]:
+    """Those in TF32."""
+    return _warp_guesses(p, 0)
 
 
 def toeplitz_guesses(p: Conv) -> Iterator[tuple[float, ToeplitzTile]]:
-    """Tiles that fit, with how slow they are predicted to be."""
+    """The same of images by warpgroups."""
     height, width = p.result_image
     for columns, rows in product((8, 16, 32, 64), (1, 2, 4, 8, 16)):
         if columns >= 2 * max(8, width) or rows >= 2 * height or rows * columns > _WIDEST:
             continue
         cut = Bands(p, GROUP_ROWS, rows, columns)
-        size = cut.matrix_bytes
-        if size > SHARED:
-            continue
-        down, across = cut.tiles
-        products = down * across * cut.steps * cut.depth * rows * columns
-        narrow = 1 + 64 / (rows * columns)  # registers are read for fewer products
+        size, (down, across) = cut.matrix_bytes, cut.tiles
+        # Registers are read for fewer products where these are narrow.
+        products = down * across * cut.steps * cut.depth * (rows * columns + 64)
         for groups, stages in ((2, 4), (4, 2), (2, 2), (1, 4), (1, 2), (2, 3), (4, 3)):
             held = rows * columns // 2 + stages * cut.depth // 4 + _OTHER
-            if groups > down or groups * GROUP_LANES * held > REGISTERS:
+            if size > SHARED or groups > down or groups * GROUP_LANES * held > REGISTERS:
                 continue
-            # Two blocks of an SM load and store while the other multiplies.
-            alone = 1.25 if 2 * size > SHARED else 1.0
-            # Four warpgroups leave no room for another block, and share the matrices.
-            alone *= 1.01 if groups * rows * columns > 256 else 1.0
-            # Of the widest products the compiler takes some apart where it moves their registers.
-            alone *= 1.25 if rows * columns == _WIDEST else 1.0
+            # Two blocks of an SM load and store while the other multiplies; of the widest products
+            # the compiler takes some apart where it moves their registers.
+            alone = 1.25 ** ((2 * size > SHARED) + (rows * columns == _WIDEST))
+            near = 1 + (abs(stages - (4 if rows < 8 else 2)) + abs(groups - 2)) / 64
             tile = ToeplitzTile(rows, columns, groups, -(-down // groups), stages)
-            wanted = 4 if rows < 8 else 2
-            swapped = rows < 8 and groups * stages == 8
-            near = 1 + (0 if swapped else abs(stages - wanted) + abs(groups - 2)) / 64
-            yield products * narrow * alone * near, tile
-
-
-def gradient_guesses(p: Conv) -> Iterator[tuple[float, GradientTile]]:
-    """Tiles that fit, with how slow they are predicted to be."""
-    for columns, tiles, cut, products in _cuts(p, *p.kernel):
-        down, across = cut.tiles
-        rows = 2 * cut.kernel[0] * cut.taps
-        for stages, teams in product((2, 3, 1), (4, 2, 1, 8)):
-            held = tiles * (columns * 2 + stages * cut.depth // 4)
-            if held > _ROW_REGISTERS or teams > p.batch or teams * rows > STATIC_SHARED:
-                continue
-            blocks = p.out_channels * down * across
-            for chunks in dict.fromkeys((teams, 2 * teams, 4 * teams)):
-                if chunks > max(teams, p.batch):
-                    continue
-                idle = max(1.0, 400 / (blocks * chunks // teams))
-                again = 1 + 4 / tiles  # elements of a matrix are gathered for fewer products
-                near = 1 + (abs(stages - 2) + abs(teams - 4)) / 32 + chunks / 256
-                yield (
-                    products * again * idle * near,
-                    GradientTile(tiles, columns, chunks, teams, stages),
-                )
-
-
-#: Warps that a large GPU executes at a time, of as many registers as these need.
-_AT_A_TIME = 1056
-#: Registers of a thread that fragments may take.
-_PART_REGISTERS = 192
-
-
-def suits_part_images(p: Conv) -> bool:
-    """Whether products of images are for a problem."""
-    return suits(p, ("float32",))
-
-
-def suits_part_rows(p: Conv) -> bool:
-    """Whether products of rows of images are for a problem: not one of large strides, whose rows
-    are read in part."""
-    return suits_part_images(p) and p.stride[0] == 1
-
-
-def suits_part_gradients(p: Conv) -> bool:
-    """Whether products of rows of filters are for a problem."""
-    return suits_gradient(p, ("float32",))
+            yield products * alone * near, tile
 
 
 def _fits(cut: Bands, rows: int, sums: int, ahead: int, apart: int, kept: int = 0) -> bool:
@@ -207,58 +202,3 @@ def _fits(cut: Bands, rows: int, sums: int, ahead: int, apart: int, kept: int = 
     held = (sums + 1) * cut.columns // 2 + (ahead + cut.parts * apart) * cut.depth // 2
     held += (1 + kept) * cut.parts * (cut.depth + cut.columns) // 4
     return held <= _PART_REGISTERS and rows * cut.taps * 4 * cut.parts <= STATIC_SHARED
-
-
-def _idle(warps: int) -> float:
-    """How many times longer a GPU takes because the last of ``warps`` warps are alone."""
-    return max(1.0, math.ceil(warps / _AT_A_TIME) * _AT_A_TIME / warps)
-
-
-def part_guesses(p: Conv) -> Iterator[tuple[float, WarpTile]]:
-    """Tiles that fit, with how slow they are predicted to be."""
-    for columns, rows, images in warp_shapes(p):
-        cut = Bands(p, ROWS * images, rows, columns)
-        down, across = cut.tiles
-        products = down * across * cut.steps * cut.products * rows
-        for groups, stages in ((2, 2), (4, 2), (1, 2), (2, 1), (4, 1)):
-            ahead, kept = images * (stages - 1), (rows - 1) * (stages > 1)
-            if groups > down or not _fits(cut, cut.matrices, images * rows, ahead, images, kept):
-                continue
-            most = -(-p.batch // (ROWS * images))
-            for teams in dict.fromkeys((min(2, most), min(4, most), 1)):
-                again = 1 + 1 / (8 * images) + 1 / (4 * rows)  # for fewer products
-                near = 1 + abs(stages - 2) / 16 + abs(groups - 2) / 8 + abs(teams - 2) / 8
-                blocks = -(-p.batch // (ROWS * images * teams)) * p.result_channels * across
-                tile = WarpTile(rows, columns, images, groups, teams, -(-down // groups), stages)
-                yield products * again * near * _idle(blocks * groups * teams), tile
-
-
-def part_row_guesses(p: Conv) -> Iterator[tuple[float, RowTile]]:
-    """The same of rows of images."""
-    for columns, tiles, cut, products in _cuts(p, *p.result_image):
-        for stages in (2, 1):
-            if not _fits(cut, cut.kernel[0], tiles, tiles * (stages - 1), 1):
-                continue
-            for groups, teams in product((1, 2, 4), (1, 2, 4)):
-                if groups <= cut.tiles[0] and teams <= p.batch and groups * teams <= 4:
-                    again = 1 + 1 / (2 * tiles)  # elements of a matrix are gathered for fewer
-                    near = 1 + abs(stages - 2) / 16 + (groups * teams - 1) / 64
-                    tile = RowTile(tiles, columns, groups, teams, stages)
-                    yield products * again * near, tile
-
-
-def part_gradient_guesses(p: Conv) -> Iterator[tuple[float, GradientTile]]:
-    """The same of rows of filters."""
-    for columns, tiles, cut, products in _cuts(p, *p.kernel):
-        for stages, teams in product((2, 1), (2, 1, 4)):
-            rows = teams * cut.kernel[0]
-            if teams > p.batch or not _fits(cut, rows, tiles, tiles * (stages - 1), 1):
-                continue
-            for chunks in dict.fromkeys(teams * n for n in (1, 2, 4, 8, 16)):
-                if chunks > max(teams, p.batch // 2):
-                    continue
-                again = 1 + 1 / (4 * tiles)  # elements of a matrix are gathered for fewer products
-                near = 1 + abs(stages - 2) / 16 + abs(teams - 2) / 16 + chunks / 256
-                warps = chunks * p.out_channels * math.prod(cut.tiles)
-                tile = GradientTile(tiles, columns, chunks, teams, stages)
-                yield products * again * near * _idle(warps), tile

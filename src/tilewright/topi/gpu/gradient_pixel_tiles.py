@@ -1,13 +1,12 @@
 """The tiles worth trying for a gradient by the filter from staged tiles, the best guess first.
 
-A guess is the time of the busiest SM: what its warps issue, or what it copies.
+The guess is a time (:mod:`~tilewright.topi.gpu.staged_times`).
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,15 +16,15 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.devices import (
     BANKS,
     REGISTERS,
-    RESERVED,
-    SECTOR,
     THREAD_REGISTERS,
     WARP,
     WORD,
 )
-from tilewright.topi.columns import Array, combinations, listed, once, pick
+from tilewright.target.instructions.tma_load import LARGEST
+from tilewright.topi.columns import Array, combinations, once, pick
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.machine import HALVES, MACHINE, is_planar, occupancy, sees_nothing
+from tilewright.topi.gpu.machine import HALVES, MACHINE, is_planar, sees_nothing
+from tilewright.topi.gpu.staged_times import Work, brought, worth_trying
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
@@ -33,23 +32,11 @@ from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 #: Bytes of shared memory that a block has beside its tiles; registers of a thread beside sums and
 #: pixels.
 _OWN, _OTHERS = 1024, 24
-#: Cycles in which an SM copies a kilobyte from memory, or from the second-level cache, and cycles
-#: until a first tile is there.
-_MEMORY, _CACHE, _LATENCY = 52, 36, 1500
-#: Bytes of rows that caches move as slowly as shorter ones.
-_NARROW = 64
 #: Multiplications written out in a kernel, and threads of a block.
 _CODE, _THREADS = 5000, 512
-#: Instructions of a tile that neither load nor multiply, and cycles in which the threads of a block
-#: wait for one another and for a tile that is there.
-_TURN, _WAITS = 90, 300
-#: Of the time in which it multiplies, reads or copies, the part that hides behind nothing else.
-_APART = 0.15
-#: Tiles that are tried: the best of each tiling, this many of those in which a thread has the
-#: same columns and channels, and the best of the others.
-_COUNT, _ALIKE, _OTHERS_TRIED = 40, 5, 12
-#: Instructions that a scheduler with this many warps issues in a cycle, about.
-_BUSY = np.array((0.0, 0.6, 0.8, 0.88, 0.92, 0.94))
+#: Instructions of a tile that neither load nor multiply, and of a block beside its sums; how much
+#: longer those of a warp take that no other hides, which are less where each has many sums.
+_TURN, _ONCE, _LATENCY = 90, 300, 2.0
 #: Bytes that the banks of shared memory pass together.
 _LINE = BANKS * WORD
 
@@ -68,22 +55,33 @@ def suits_pixel_sums(p: Conv) -> bool:
 
 @functools.lru_cache(64)
 def gradient_pixel_tiles(p: Conv) -> Sequence[GradientPixelTile]:
-    """Tiles that fit shared memory and registers, the best guess first."""
-    cost, tiles = _shared_out(p, _blocks(p))
-    order = np.argsort(cost, kind="stable")
-    thread = np.stack([tiles.vector, tiles.columns, tiles.lanes])[:, order]
-    parts = np.stack([tiles.across, tiles.images, tiles.down])[:, order]
-    found: list[int] = []
-    alike: Counter[tuple[int, ...]] = Counter()
-    firsts = np.sort(once([*thread, *parts])[0])
-    for at, *one in zip(firsts.tolist(), *thread[:, firsts].tolist(), strict=True):
-        if alike[tuple(one)] < _ALIKE:
-            alike[tuple(one)] += 1
-            found.append(at)
-    others = np.ones(len(order), "bool")
-    others[found] = False
-    tried = np.array([*found[:_COUNT], *np.flatnonzero(others)[:_OTHERS_TRIED]], "int64")
-    return listed(pick(tiles, order[tried]))
+    """Tiles that fit shared memory and registers, the best guess first: in as many blocks as SMs
+    hold at once, or with one less in each."""
+    tile, size = _blocks(p), dtype(p.dtype).bytes
+    cut: Any = GradientTiles(p, tile)
+    threads = tile.lanes * tile.across * tile.images * tile.down
+    groups = -(-p.channels // tile.channels)
+    line = -(-p.batch // tile.images) * math.prod(cut.grid)
+    pairs, x_part, dy_part = _seen(cut)
+    loads = math.prod(x_part), math.prod(dy_part)
+    read = sum(n * passes for n, passes in zip(loads, wavefronts(cut), strict=True)) / 4
+    issued = pairs * tile.vector + sum(loads) * (1 + tile.vector * (2 - size // 2)) + _TURN
+    sides = np.stack([*np.broadcast_arrays(*cut.x_tile, *cut.dy_tile)]).max(axis=0)
+    rows = math.prod(cut.x_tile[:3]) + math.prod(cut.dy_tile[:3])
+    work = Work(
+        warps=threads // WARP, registers=-(-_held(p, tile.vector, tile.columns) // 8) * 8,
+        staged=rows * tile.channels * size, kept=threads * p.kernel_w * tile.vector * 4 + _OWN,
+        line=line, beside=groups, products=0, loads=read, issued=issued,
+        once=_ONCE + 2 * math.prod(p.kernel) * tile.vector,
+        brought=brought(rows, tile.channels * size), moved=p.bytes, fits=sides <= LARGEST,
+        latency=_LATENCY,
+    )  # fmt: skip
+    held = work.resident(tile.stages)
+    which, fewer = combinations(np.flatnonzero(held), (0, 1))
+    resident = np.maximum(1, held[which] - fewer)
+    chunks = np.clip(resident * MACHINE.sms // groups[which], 1, line[which])
+    found, turns = pick(tile, which, chunks=chunks), -(-line[which] // chunks)
+    return worth_trying(found, work.pick(which).micros(turns, found.stages, resident))
 
 
 def _blocks(p: Conv) -> Any:
@@ -138,58 +136,6 @@ def _parts(p: Conv, columns: int) -> list[tuple[int, int, int]]:
         for images, down in ((1, 1), (1, 2), (1, 4), (1, 8), (2, 1), (4, 1), (8, 1), (16, 1))
         if across * columns <= 128 and images < 2 * max(16, p.batch)
     ]
-
-
-def _shared_out(p: Conv, bare: Any) -> tuple[Array, Any]:
-    """Among as many blocks as SMs hold at once, where they fit. The cycles that this is predicted
-    to take come first."""
-    (kh, kw), size = p.kernel, dtype(p.dtype).bytes
-    cut: Any = GradientTiles(p, bare)
-    threads = bare.lanes * bare.across * bare.images * bare.down
-    copied = (math.prod(cut.x_tile) + math.prod(cut.dy_tile)) * size
-    shared = bare.stages * copied + threads * kw * bare.vector * 4 + _OWN
-    registers = -(-_held(p, bare.vector, bare.columns) // 8) * 8
-    fit = occupancy(MACHINE, threads // WARP, registers, shared)
-    sides = np.stack([*np.broadcast_arrays(*cut.x_tile, *cut.dy_tile)])
-    which = np.flatnonzero(
-        (sides.max(axis=0) <= 256) & (shared + RESERVED <= MACHINE.block_shared) & (fit > 0)
-    )
-    which, fewer = combinations(which, (0, 1))
-    blocks = np.maximum(1, fit[which] - fewer)
-    once = (fewer == 0) | (blocks < fit[which])
-    which, blocks = which[once], blocks[once]
-
-    tile = pick(bare, which)
-    threads, copied, cut = threads[which], copied[which], GradientTiles(p, tile)
-    warps = threads // WARP
-    groups = -(-p.channels // cut.tile.channels)
-    count = -(-p.batch // tile.images) * math.prod(cut.grid)
-    pairs, x_part, dy_part = _seen(cut)
-    loads = math.prod(x_part), math.prod(dy_part)
-    converted = sum(loads) * tile.vector * (2 - size // 2)
-    issued = pairs * tile.vector + sum(loads) + converted + _TURN
-    moved = sum(n * passes for n, passes in zip(loads, wavefronts(cut), strict=True))
-    row = cut.tile.channels * size
-    partly = np.where((row | p.channels * size) % SECTOR == 0, 0, SECTOR)
-    slowly = (row + partly) / row * np.maximum(1.0, _NARROW / row)
-
-    chunks = np.maximum(1, np.minimum(count, blocks * MACHINE.sms // groups))
-    steps = -(-count // chunks)
-    resident = -(-np.minimum(blocks * MACHINE.sms, chunks * groups) // MACHINE.sms)
-    waves = -(-chunks * groups // (blocks * MACHINE.sms))
-    each = -(-resident * warps // 4)  # warps of the busiest scheduler
-    busy = np.stack([
-        each * issued / _BUSY[np.minimum(each, len(_BUSY) - 1)],
-        resident * (warps * moved + copied / 128),
-        resident * copied / 1024 * _CACHE * slowly,
-    ])  # fmt: skip
-    slowest = busy.max(axis=0)
-    turn = _WAITS / resident + slowest + _APART * (busy[0] + busy[1] + busy[2] - slowest)
-    whole = p.bytes / np.minimum(MACHINE.sms, chunks * groups) / 1024 * _MEMORY
-    first = resident * copied / 1024 * _MEMORY + _LATENCY
-    last = 300 + 2 * kh * kw * tile.vector + chunks / 16 * 40
-    time = waves * (np.maximum(steps * turn, whole) + first + last)
-    return time, pick(tile, slice(None), chunks=chunks)
 
 
 def _seen(cut: Any) -> tuple[Any, list[Any], list[Any]]:

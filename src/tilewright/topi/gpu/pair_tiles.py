@@ -1,8 +1,6 @@
 """The tiles worth trying for products of pairs of channels, best guess first.
 
-The guess is a time, of what tensor cores multiply, what shared memory is read for, what comes
-through the second-level cache and what memory moves. Its numbers are those of an H200; which of
-these tiles is taken there, records and the trees of the choice decide.
+The guess is a time (:mod:`~tilewright.topi.gpu.staged_times`).
 """
 
 from __future__ import annotations
@@ -15,20 +13,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.topi.columns import Array, best, columns, listed, pick
+from tilewright.topi.columns import Array, columns
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.machine import (
-    CACHE,
-    CHANNELS,
-    ISSUE,
-    MACHINE,
-    MEMORY,
-    busy,
-    is_planar,
-    micros,
-    occupancy,
-    slides,
-)
+from tilewright.topi.gpu.machine import CHANNELS, is_planar, slides
+from tilewright.topi.gpu.staged_times import Work, brought, in_turns
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.pair_cuts import pair_cut
@@ -37,10 +25,8 @@ from tilewright.topi.pieces.strip_tiles import PairTile, SparsePairTile
 
 #: Registers of a thread beside what it multiplies, and at most.
 _OTHERS, _MOST_REGISTERS = 40, 250
-#: Registers that compilers may do without.
-_SPARED = 24
-#: Products written out at most; tiles that are worth trying, and of how many each for as many rows.
-_CODE, _MOST, _WARPS = 1024, 160, 6
+#: Products written out at most; ways to count the rows of a product for as many rows of results.
+_CODE, _WARPS = 1024, 6
 #: Strips and groups of a product's rows: a power of two each, at most this many rows together.
 _POWERS = (1, 2, 4, 8, 16)
 _ROWS, _PAIRS = (1, 2, 3, 4, 5, 6, 7, 8, 14), (4, 2)
@@ -82,11 +68,30 @@ def suits_sparse_pairs(p: Conv) -> bool:
 
 @functools.lru_cache(64)
 def _ranked(p: Conv, kind: type[PairTile]) -> Sequence[PairTile]:
-    tiles = _warps(p, kind)
-    if not tiles:
-        return ()
-    cost, found = _turned(p, columns(kind, tiles))
-    return listed(pick(found, best(cost, _MOST)))
+    tile: Any = columns(kind, _warps(p, kind))
+    cut: Any = pair_cut(p, tile)
+    rows, across = cut.seen(tile.high, tile.wide)
+    results, warps = tile.high * tile.wide, tile.down * tile.across * tile.lots
+    sizes = (tile.images_per_mma, tile.high, tile.wide, tile.channels)
+    extents = (p.batch, *p.result_image, p.channels)
+    *tiles, beside = (-(-n // size) for n, size in zip(extents, sizes, strict=True))
+    stored = tile.images_per_mma * results * tile.channels // (64 * warps)
+    step = p.stride if p.pass_ == "forward" else (1, 1)
+    images = math.prod(p.result_image) + math.prod(cut.image)
+    work = Work(
+        warps=warps, registers=registers(cut),
+        staged=2 * tile.images_per_mma * rows * across * tile.channels,
+        kept=2 * tile.images_per_mma * results * (tile.channels + _PIECE),
+        line=math.prod(tiles), beside=beside,
+        products=products(cut) * PRODUCT[cut.pixels] / PRODUCT[8],
+        loads=loads(cut) * load_passes(tile, across, rows, step),
+        issued=6 * tile.rows * tile.pairs + stored, once=12 * bands(cut),
+        brought=brought(tile.images_per_mma * rows * across, tile.channels * 2),
+        moved=2 * p.batch * p.channels * images * np.where(beside > 1, 1.15, 1.0),
+        fits=np.maximum(rows, across) <= LARGEST,
+    )  # fmt: skip
+    # A block with more images than there are has one tile.
+    return in_turns(tile, work, np.where(tile.images_per_mma <= p.batch, np.inf, 1))
 
 
 def _warps(p: Conv, kind: type[PairTile]) -> list[tuple[int, ...]]:
@@ -103,11 +108,10 @@ def _warps(p: Conv, kind: type[PairTile]) -> list[tuple[int, ...]]:
     least = np.argsort(read.reshape(-1, len(combined)), axis=1, kind="stable")[:, :_WARPS].tolist()
     lots = {n: _lots(p, n) for n in _PAIRS}
     return [
-        (rows, *combined[k], pairs, 1, 1, lot, 1, stages)
+        (rows, *combined[k], pairs, 1, 1, lot)
         for (rows, pairs), best_of in zip(some, least, strict=True)
         for k in best_of
         for lot in lots[pairs]
-        for stages in (1, 2)
     ]
 
 
@@ -154,47 +158,6 @@ def registers(cut: Any) -> Any:
     return bands(cut) + (4 * cut.rows + 6) * cut.pairs + _OTHERS
 
 
-def _count(p: Conv, tile: Any) -> tuple[Any, Any]:
-    """Tiles of the images, and blocks side by side for all channels."""
-    extents = (p.batch, *p.result_image, p.channels)
-    sizes = (tile.images_per_mma, tile.high, tile.wide, tile.channels)
-    *tiles, beside = (-(-n // size) for n, size in zip(extents, sizes, strict=True))
-    return math.prod(tiles), beside
-
-
-def _turned(p: Conv, tile: Any) -> tuple[Array, Any]:
-    """The same in as many blocks as SMs hold at once, twice as many, or of two tiles each; and as
-    they would hold if compilers did with fewer registers, as an option makes them do. The
-    microseconds that they are predicted to take come first."""
-    count, beside = _count(p, tile)
-    most = np.where(tile.images_per_mma <= p.batch, count, 1)
-    resident = np.stack([_resident(p, tile, spared) for spared in (0, _SPARED)], axis=1)
-    resident[:, 1] *= resident[:, 1] != resident[:, 0]
-    filled = np.maximum(resident, 1) * MACHINE.sms
-    even = [-(-(count * beside)[:, None] // (waves * filled)) for waves in (1, 2)]
-    turns = np.sort(np.stack([np.full_like(filled, 2), *even], axis=2), axis=2)
-    some = (turns >= tile.stages[:, None, None]) & (turns <= most[:, None, None])
-    some[:, :, 1:] &= turns[:, :, 1:] != turns[:, :, :-1]
-    alone = tile.stages == 1
-    turns[alone], some[alone] = 1, (True, False, False)
-    which, spared, turn = np.nonzero(some & (resident > 0)[:, :, None])
-    micros = _micros(p, tile, which, turns[which, spared, turn], resident[which, spared])
-    return micros, pick(tile, which, turns=turns[which, spared, turn])
-
-
-def _resident(p: Conv, tile: Any, spared: int = 0) -> Array:
-    """Blocks that an SM holds, of threads with ``spared`` registers less than they are predicted to
-    take; 0 where it cannot hold one."""
-    cut: Any = pair_cut(p, tile)
-    rows, columns = cut.seen(tile.high, tile.wide)
-    pixels, results = rows * columns, tile.high * tile.wide
-    numbers = tile.stages * pixels * tile.channels + results * (tile.channels + _PIECE)
-    warps = tile.down * tile.across * tile.lots
-    space = 2 * tile.images_per_mma * numbers
-    resident = occupancy(MACHINE, warps, registers(cut) - spared, space)
-    return np.where(np.maximum(rows, columns) > LARGEST, 0, resident)
-
-
 def load_passes(tile: Any, columns: Array, rows: Array, stride: tuple[int, int]) -> Array:
     """How many times as long as it might a warp's load of pixels takes, for banks that threads
     conflict: of boxes of that width and height."""
@@ -210,35 +173,3 @@ def load_passes(tile: Any, columns: Array, rows: Array, stride: tuple[int, int])
     at = (row * columns[:, None] + column) * pixel[:, None]
     at ^= np.where(swizzle > 0, at >> 3 & swizzle - 16, 0)
     return bank_conflicts(at, 4)
-
-
-def _micros(p: Conv, tile: Any, which: Array, turns: Array, resident: Array) -> Array:
-    """The predicted microseconds of tiles ``which``, with ``turns`` each, of which ``resident`` are
-    in an SM."""
-    cut: Any = pair_cut(p, tile)
-    height, width = p.result_image
-    count, beside = _count(p, tile)
-    rows, columns = cut.seen(tile.high, tile.wide)
-    warps = tile.down * tile.across * tile.lots
-    step = p.stride if p.pass_ == "forward" else (1, 1)
-    read = loads(cut) * load_passes(tile, columns, rows, step)
-    made = 12 * bands(cut)  # instructions for a warp's bands
-    stored = tile.images_per_mma * tile.high * tile.wide * tile.channels // (64 * warps)
-    others = 6 * tile.rows * tile.pairs + stored
-    multiplied = products(cut) * PRODUCT[cut.pixels] / PRODUCT[8]
-    work = busy(np.rint(multiplied), read, others)
-    written = p.batch * height * width * p.channels * 2
-    # Short rows take as long as longer ones.
-    box = tile.images_per_mma * rows * columns * np.maximum(tile.channels * 2 + 12, 80)
-    cache = (count * beside * box + written) / CACHE
-    moved = p.batch * math.prod(cut.image) * p.channels * 2 + written
-    memory = moved / MEMORY * np.where(beside > 1, 1.15, 1.0)
-
-    blocks = -(-count[which] // turns) * beside[which]
-    waves = blocks / (resident * MACHINE.sms)
-    issue = warps[which] * ((count * beside * work)[which] + blocks * made[which] * ISSUE)
-    issue *= (1 + 5 / (resident * warps[which])) / MACHINE.clock / MACHINE.sms
-    alone = np.where(resident == 1, 1.4, 1.0)  # nothing moves while one block computes
-    issue, cache, memory = (x * alone for x in (issue, cache[which], memory[which]))
-    waits = np.where(tile.stages == 1, 1.5, 1.0)[which]
-    return np.asarray(micros(issue, cache, memory, waves, waits, resident))

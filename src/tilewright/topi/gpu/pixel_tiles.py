@@ -1,8 +1,6 @@
 """The tiles worth trying for :mod:`~tilewright.topi.pieces.pixel_boxes`, best guess first.
 
-The guess is a time, of what an SM issues, what comes through the second-level cache and
-what memory moves, the slowest of which hides most of the others. Its numbers are those of an H200;
-which of these tiles is taken there, records and the trees of the choice decide.
+The guess is a time (:mod:`~tilewright.topi.gpu.staged_times`).
 """
 
 from __future__ import annotations
@@ -17,17 +15,10 @@ import numpy as np
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS, WARP
 from tilewright.target.instructions.tma_load import LARGEST
-from tilewright.topi.columns import Array, best, columns, listed, pick
+from tilewright.topi.columns import Array, best, columns, pick
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.machine import (
-    CACHE,
-    ISSUE,
-    MACHINE,
-    MEMORY,
-    micros,
-    occupancy,
-    slides,
-)
+from tilewright.topi.gpu.machine import slides
+from tilewright.topi.gpu.staged_times import Work, brought, in_turns, written
 from tilewright.topi.nn.depthwise_byte_dots import APART
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
@@ -35,10 +26,10 @@ from tilewright.topi.pieces.pixel_boxes import BoxTile, has_dots, multiplied, se
 
 #: Threads of a block, and what it does with them.
 _GRID = ("threads_x", "threads_y", "threads_z")
-#: Multiplications written out that the instruction cache still holds, and at most.
-_CACHED, _CODE = 1900, 4096
-#: How many tiles are worth trying, and of how many fillings of the registers of a thread.
-_MOST, _THREADS = 160, 28
+#: Multiplications written out at most.
+_CODE = 4096
+#: Of how many fillings of the registers of a thread tiles are worth trying.
+_THREADS = 28
 #: Registers of a thread beside those that inputs, filters and sums take.
 _OTHERS = 22
 #: By bytes of an input, instructions that make it a number in the type of sums.
@@ -50,12 +41,35 @@ _TURNED = 0.75
 @functools.lru_cache(64)
 def box_tiles(p: Conv) -> Sequence[BoxTile]:
     """Tiles that fit, the best guess first."""
-    tiles = _blocks(p)
-    found: Sequence[BoxTile] = ()
-    if len(tiles.rows):
-        cost, turned = _turned(p, tiles)
-        found = listed(pick(turned, best(cost, _MOST)))
-    return found or (BoxTile(1, 1, 1, 1, 1, 16 // dtype(p.dtype).bytes, keeps=0),)
+    tile, size, (height, width) = _blocks(p), dtype(p.dtype).bytes, p.result_image
+    (rows, across, channels), (h, w, c) = seen(p, tile), tile.whole
+    beside = -(-p.channels // c)
+    read = math.prod(p.out_image if p.pass_ == "dgrad" else p.image)
+    # Parts of pixels reach memory one after the other.
+    moved = p.batch * p.channels * (height * width + read) * size * np.where(beside > 1, 1.24, 1.0)
+    registers = np.maximum(32, _registers(p, tile)[1])
+    loads, issued = _work(p, tile)
+    work = Work(
+        warps=-(-math.prod(tile.threads) // WARP), registers=registers,
+        staged=rows * across * channels * size,
+        kept=p.kernel_h * channels * multiplied(p, tile)[2], line=-(-height // h),
+        beside=p.batch * -(-width // w) * beside, products=0,
+        loads=0, issued=issued + loads * (_conflicts(p, tile) - 1), once=0,
+        brought=brought(rows * across, channels * size), moved=moved,
+        fits=np.maximum(rows, across) <= LARGEST,
+    )  # fmt: skip
+    found = in_turns(tile, work)
+    return found or (BoxTile(1, 1, 1, 1, 1, 16 // size, keeps=0),)
+
+
+def _conflicts(p: Conv, tile: Any) -> Array:
+    """How often a warp's load takes turns at banks."""
+    size, step = dtype(p.dtype).bytes, p.stride[1] if p.pass_ == "forward" else 1
+    across, lane = tile.threads_x[:, None], np.arange(WARP)
+    place = lane % across * (tile.vector * size)[:, None]
+    apart = tile.columns * step * seen(p, tile)[2] * size
+    place += lane // across % tile.threads_y[:, None] * apart[:, None]
+    return bank_conflicts(place, tile.vector * size)
 
 
 def _lanes(p: Conv) -> list[tuple[int, int]]:
@@ -121,9 +135,8 @@ def _registers(p: Conv, tile: Any) -> tuple[Any, Any]:
     return kept, kept // 2 + tile.columns * tile.vector + _OTHERS
 
 
-def _issued(p: Conv, tile: Any, conflicts: Array | int = 1) -> Array:
-    """Instructions of a thread in a turn, those that wait for the instruction cache counting
-    more."""
+def _work(p: Conv, tile: Any) -> tuple[Array, Array]:
+    """Loads of a thread in a turn, and its instructions with these."""
     kh, converted = p.kernel_h, _CONVERTED.get(dtype(p.dtype).bytes, 0.0)
     narrow, (kw, own, _), dots = converted > 0, multiplied(p, tile), has_dots(p, tile)
     (high, wide, _), results = seen(p, _alone(p, tile)), tile.rows * tile.columns
@@ -131,64 +144,14 @@ def _issued(p: Conv, tile: Any, conflicts: Array | int = 1) -> Array:
     filters = kh * own * np.where(tile.keeps, 1 + unpacked, tile.rows)
     converted = np.where(dots, _TURNED, converted) * high * wide * tile.vector
     code = results * tile.vector * kh * kw + filters + converted + results * (1 + narrow) + 80
-    code = code + high * wide * conflicts
-    return np.asarray(code * (1 + 0.2 * np.maximum(0.0, code / _CACHED - 1)))
+    return high * wide + 0 * tile.rows, np.asarray(code + high * wide)
 
 
 def _dear(p: Conv, tile: Any) -> Array:
     """Instructions for each result, dearer where few warps have room for their registers."""
     results = tile.rows * tile.columns * tile.vector
     warps = REGISTERS / (WARP * np.maximum(32, _registers(p, tile)[1]))
-    return np.asarray(_issued(p, tile) / results * (1 + 7 / warps))
-
-
-def _turned(p: Conv, bare: Any) -> tuple[Array, Any]:
-    """The same in blocks of one tile, or of several, one below the other. The microseconds that
-    they are predicted to take, infinite where they do not fit, come first."""
-    size, step = dtype(p.dtype).bytes, p.stride[1] if p.pass_ == "forward" else 1
-    down = -(-p.result_image[0] // (bare.rows * bare.threads_z))
-    options = [np.full_like(down, 2), np.full_like(down, 4), down]
-    turns = np.stack([np.ones_like(down), *np.sort(options, axis=0)], axis=1)
-    some = turns < 2 * down[:, None]
-    some[:, 0] = True
-    some[:, 1:] &= turns[:, 1:] != turns[:, :-1]
-    which, turn = np.nonzero(some)
-    tile = pick(bare, which, turns=turns[which, turn], stages=np.where(turn, 2, 1))
-    across, lane = bare.threads_x[:, None], np.arange(32)
-    apart = bare.columns * step * seen(p, bare)[2] * size
-    width = bare.vector * size
-    place = lane % across * width[:, None]
-    place += lane // across % bare.threads_y[:, None] * apart[:, None]
-    return _micros(p, tile, bank_conflicts(place, width)[which]), tile
-
-
-def _micros(p: Conv, tile: Any, conflicts: Array) -> Array:
-    """The microseconds that tiles are predicted to take, whose loads have ``conflicts``."""
-    size, kh = dtype(p.dtype).bytes, p.kernel_h
-    warps = -(-tile.threads_x * tile.threads_y * tile.threads_z // 32)
-    rows, across, channels = seen(p, tile)
-    taps = kh * channels * multiplied(p, tile)[2]
-    space = tile.stages * rows * across * channels * size + taps
-    registers = np.maximum(32, _registers(p, tile)[1])
-    resident = occupancy(MACHINE, warps, registers, space)
-    fits = (np.maximum(rows, across) <= LARGEST) & (resident > 0)
-    resident = np.maximum(resident, 1)
-    (height, width), (h, w, c) = p.result_image, tile.whole
-    beside = -(-p.channels // c)
-    blocks = p.batch * -(-height // (h * tile.turns)) * -(-width // w) * beside
-    waves = blocks / (resident * MACHINE.sms)
-    turns = blocks * tile.turns
-    issue = turns * warps * _issued(p, tile, conflicts) * ISSUE / MACHINE.clock / MACHINE.sms
-    issue *= 1 + 7 / (resident * warps)
-    written = p.batch * height * width * p.channels * size
-    # Short rows take as long as longer ones.
-    box = rows * across * np.maximum(channels * size + 12, 80)
-    cache = (turns * box + written) / CACHE
-    read = p.batch * math.prod(p.out_image if p.pass_ == "dgrad" else p.image) * p.channels * size
-    # Parts of pixels reach memory one after the other.
-    memory = (read + written) / MEMORY * np.where(beside > 1, 1.24, 1.0)
-    waits = np.where(tile.stages == 1, 0.76, 0.53)
-    return np.where(fits, micros(issue, cache, memory, waves, waits, resident, few=2), np.inf)
+    return np.asarray(written(_work(p, tile)[1]) / results * (1 + 7 / warps))
 
 
 def suits_boxes(p: Conv) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from tilewright.target.target import Target
@@ -60,6 +61,8 @@ Make: TypeAlias = Callable[..., Any]
 #: Passes whose results are images, and those whose is a filter.
 _IMAGES, _WGRAD = ("forward", "dgrad"), ("wgrad",)
 #: Types of sums; those of bytes are summed as floats, where that is exact.
+#: Types of which TF32 multiplies parts.
+_TF32 = ("float32",)
 _FLOATS_AND_BYTES = ("float", "bfloat", "int32")
 
 
@@ -132,9 +135,9 @@ GPU = (
              plane_products.suits_plane_products,
              declares=plane_products.declare_plane_products),
     _guessed("gpu.toeplitz_tf32", WarpTile, schedule_banded, banded.part_guesses,
-             banded.suits_part_images),
-    _guessed("gpu.toeplitz_tf32_rows", RowTile, schedule_banded, banded.part_row_guesses,
-             banded.suits_part_rows),
+             partial(banded.suits, types=_TF32)),
+    _guessed("gpu.toeplitz_tf32_rows", RowTile, schedule_banded, banded.row_guesses,
+             partial(banded.suits_rows, types=_TF32)),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES,
              operators=ANY_DEPTHWISE, where=_is_depthwise),
@@ -157,7 +160,7 @@ GPU = (
     _ranked("gpu.band_gradient", RowBandTile, schedule_row_bands, gradient_band_tiles,
           suits_bands, passes=_WGRAD),
     _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, schedule_banded,
-             banded.part_gradient_guesses, banded.suits_part_gradients, passes=_WGRAD),
+             banded.gradient_guesses, partial(banded.suits_gradient, types=_TF32), passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
