@@ -169,3 +169,13 @@ def test_phases_of_gradients_multiply_the_taps_that_they_have():
     text = str(tilewright.lower(FLAT.schedule(d, tile), d.args, CPU))
     assert "for rh in range((f_outer + 2) // 4, 2)" in text
     assert "for rw in range((f_outer % 2 + 1) // 2, 2)" in text
+
+
+def test_tiles_load_less_where_a_core_multiplies_two_vectors_in_a_cycle():
+    p = Conv.parse((1, 64, 56, 56), (64, 64, 3, 3), 1, padding=1, layout="NHWC")
+
+    def loads(features):
+        tile = FLAT.candidates(p, Target.parse(f"llvm -mcpu={features} -threads=1"))[0]
+        return (tile.rows + tile.vectors) / (tile.rows * tile.vectors)
+
+    assert loads("amx") < loads("avx512")

@@ -191,6 +191,13 @@ class TestPrefetch:
         x = integers(32)
         assert_computes(s, [a, c], [x], stencil(x), "llvm")
 
+    def test_may_lie_behind_the_end_on_a_cpu(self) -> None:
+        s, a, b, c = chain(32)
+        s[b].prefetch(a, b.op.axis[0], 2)
+        text = tilewright.build(s, [a, c], "llvm").source
+        assert "call void @llvm.prefetch" in text
+        assert "smin" not in text
+
     def test_of_a_stage_in_between(self) -> None:
         s, a, b, c = chain()
         s[c].prefetch(b, c.op.axis[0], 4)

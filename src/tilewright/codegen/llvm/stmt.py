@@ -160,9 +160,13 @@ class Statements(Memory):
         match value:
             case E.IntImm():
                 pass
-            case E.Call(_, "prefetch", (at,)):
+            case E.Call(_, "prefetch", (E.Load(buffer, indices, _),)):
+                # A processor leaves out what it cannot fetch, and behind the end is what is next.
+                offset = self.offset(buffer, tuple(map(_unclipped, indices)))
+                kind = self.types.memory(buffer.dtype)
+                at = self.element(kind, self.pointer(buffer), offset, there=False)
                 how = [Value("i32", text) for text in ("0", "3", "1")]
-                self.b.call("void", "llvm.prefetch.p0", [self.address(at), *how])
+                self.b.call("void", "llvm.prefetch.p0", [at, *how])
             case _:
                 self.expr(value)
 
@@ -383,3 +387,10 @@ def in_tiles(body: Stmt) -> bool:
         isinstance(s, S.Instr) and "amx-tile" in getattr(s.instruction, "features", ())
         for s in statements(body)
     )
+
+
+def _unclipped(index: Expr) -> Expr:
+    """An index that need not be one of an array."""
+    while isinstance(index, E.Min | E.Max) and isinstance(index.b, E.IntImm):
+        index = index.a
+    return index

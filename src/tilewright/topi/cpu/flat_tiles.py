@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import product
 
 from tilewright.target.target import Target
-from tilewright.topi.cpu.candidates import lanes, power, registers
+from tilewright.topi.cpu.candidates import features, lanes, power, registers
 from tilewright.topi.nn.flat_windows import FlatWindows
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import Problem
@@ -36,6 +36,10 @@ _BROKEN = 1.05
 _FIRST, _FROM_SECOND = 2**15, 4.6
 #: How much of a vector from the second-level cache products of whole tiles do not hide.
 _SEEN = 0.3
+#: Where a core multiplies two vectors of 512 bits in a cycle: the time of a load beyond those that
+#: as many products hide, each this part of one; bytes of a tile's filter, above which as much of a
+#: vector of it is seen; and how long an addition takes.
+_LOADED, _HIDDEN, _LARGE, _SEEN_LARGE, _ADDED = 0.45, 0.4, 3 * 2**17, 1.6, 8
 #: Bytes that a task keeps in the second-level cache.
 _KEPT = 2**19
 #: How much longer sums of whole tiles take with each doubling of what a task keeps, and at most
@@ -57,6 +61,21 @@ _LAST = 5
 _NEAR, _FAR = 32, 11
 
 
+@dataclass(frozen=True)
+class _Cores:
+    """Threads, each of a core, and whether it multiplies two vectors of 512 bits in a cycle, as
+    those with AMX do. Others that do, as Skylake-SP, are priced like those that multiply one."""
+
+    threads: int
+    twice: bool
+
+    @classmethod
+    def of(cls, target: Target) -> _Cores:
+        from tilewright.runtime.llvm_host import thread_count
+
+        return cls(thread_count(target), "amx-tile" in features(target))
+
+
 def suits(p: Problem) -> bool:
     """Whether it is a convolution that is dense or in groups, in a type that vectors have, and no
     gradient of one with strides other than those of :class:`FlatWindows`."""
@@ -71,10 +90,8 @@ def suits(p: Problem) -> bool:
 
 def flat_tiles(p: Convolution, target: Target) -> dict[FlatTile, float]:
     """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, with what each takes."""
-    from tilewright.runtime.llvm_host import thread_count
-
     either = [FlatWindows.of(p, across) for across in (False, True)]
-    threads, most, found = thread_count(target), lanes(p, target), {}
+    cores, most, found = _Cores.of(target), lanes(p, target), {}
     per, phases = either[1].filters[0], math.prod(either[1].phases)
     # Where vectors across channels lie as images do, there is nothing to gain along pixels.
     along = not is_whole(either[1], 1) or per < most or (p.groups > 1 and per % most > 0)
@@ -104,20 +121,20 @@ def flat_tiles(p: Convolution, target: Target) -> dict[FlatTile, float]:
                 tile = replace(tile, ahead=_AHEAD)
             enough = pixels >= (rows if across else vectors * wide)
             if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
-                found[tile] = _price(windows, tile, threads)
+                found[tile] = _price(windows, tile, cores)
     return found
 
 
-def _price(w: FlatWindows, tile: FlatTile, threads: int) -> float:
+def _price(w: FlatWindows, tile: FlatTile, cores: _Cores) -> float:
     """The time of a tile in that of a vector of products, with what reading the filter takes, to be
     compared with other schedules."""
     p, bands = w.problem, -(-w.result[0] // tile.band)
-    tasks = -(-p.batch * bands * p.groups * tile.parts // threads)
+    tasks = -(-p.batch * bands * p.groups * tile.parts // cores.threads)
     # A thread goes through the parts of a band before the next one.
     every = p.groups * tile.parts
     mine = min(tasks, every) / every * _filter(w)
     passes = -(-tasks // every) if mine > _SECOND else 1
-    return _cycles(w, tile, threads) + passes * mine / _LAST
+    return _cycles(w, tile, cores) + passes * mine / _LAST
 
 
 def reading(whole: int, parts: int, beside: int, times: float, second: int = _SECOND) -> float:
@@ -154,8 +171,8 @@ def _row(w: FlatWindows, t: FlatTile) -> int:
     return math.prod((w.result if t.across else w.stored)[1:])
 
 
-def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
-    p, (per, own) = w.problem, w.filters
+def _cycles(w: FlatWindows, t: FlatTile, cores: _Cores) -> float:
+    p, (per, own), threads = w.problem, w.filters, cores.threads
     extents, taps = w.extents(bool(t.across)), float(math.prod(w.kernel))
     if w.by_phase(bool(t.across)):  # the taps that a phase has, in the mean
         taps = math.prod(p.kernel) / math.prod(w.phases)
@@ -163,10 +180,10 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     tasks = p.batch * bands * p.groups * t.parts
     across = -(-per // t.channels) / t.parts
     whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
-    sums = across * _sums(w, t, own * taps)
+    sums = across * _sums(w, t, own * taps, cores)
     if whole and (left := -(-per // t.lanes) % t.vectors):  # the last has fewer vectors
-        some = _sums(w, replace(t, vectors=left), own * taps)
-        sums = ((per // t.channels) * _sums(w, t, own * taps) + some) / t.parts
+        some = _sums(w, replace(t, vectors=left), own * taps, cores)
+        sums = ((per // t.channels) * _sums(w, t, own * taps, cores) + some) / t.parts
     turned = bool(t.across) != p.channels_last
     apart = set(w.stride) != {1} and not t.across
     if t.across:
@@ -194,21 +211,22 @@ def _cycles(w: FlatWindows, t: FlatTile, threads: int) -> float:
     return float(rounds * cost + packed / threads)
 
 
-def _sums(w: FlatWindows, t: FlatTile, depth: float) -> float:
+def _sums(w: FlatWindows, t: FlatTile, depth: float, cores: _Cores) -> float:
     """Of a task and a tile's channels, the time of all sums of ``depth`` products each."""
     whole, copies = is_whole(w, t.across), not w.reads_image(bool(t.across))
     pixels, single = t.band * _row(w, t), t.rows if t.across else t.vectors * t.lanes
-    step, count, rest = _step(t, t.rows), -(-pixels // single), 0.0
+    step, count, rest = _step(t, t.rows, cores), -(-pixels // single), 0.0
     if whole and pixels % single:  # a tile of fewer
-        count, rest = count - 1, _step(t, pixels % single)
+        count, rest = count - 1, _step(t, pixels % single, cores)
     row = w.result[-1]
-    if whole and copies and t.rows % row and row % t.rows:
+    if whole and copies and t.rows % row and row % t.rows and not cores.twice:
         step *= _BROKEN
     if whole and not copies and t.rows > _WAYS * _apart(w.problem):
         step *= _CROWDED
     if t.across and depth * t.channels * 4 > _FIRST:  # all of it for each tile
         step = max(step, _FROM_SECOND * t.vectors * t.lanes / 16)
-        step += _SEEN * t.vectors * whole
+        large = cores.twice and depth * t.channels * 4 > _LARGE
+        step += (_SEEN_LARGE if large else _SEEN) * t.vectors * whole
     return depth * (count * step + rest) + 3 * -(-pixels // single) * t.rows * t.vectors
 
 
@@ -217,7 +235,12 @@ def _apart(p: Convolution) -> int:
     return _PLACES // math.gcd(_PLACES, 4 * p.channels * p.stride[-1])
 
 
-def _step(t: FlatTile, rows: int) -> float:
+def _step(t: FlatTile, rows: int, cores: _Cores) -> float:
     """The time of a tile of as many single numbers in that of a vector of products: a load takes
-    as long, an addition four cycles, and a tile of few sums waits for it."""
-    return max(rows * t.vectors, rows + t.vectors, 4) + 0.5
+    as long, an addition four cycles, and a tile of few sums waits for it. Of two products in a
+    cycle, loads take a part of the time."""
+    products, loads = rows * t.vectors, rows + t.vectors
+    if not cores.twice:
+        return max(products, loads, 4) + 0.5
+    seen = _LOADED * max(0.0, loads - _HIDDEN * products)
+    return max(products + seen, loads, _ADDED) + 0.5
