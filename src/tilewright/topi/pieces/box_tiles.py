@@ -9,11 +9,9 @@ from functools import cache
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.parameters import later
 
-#: Threads of a warpgroup, rows of its matrix, and those that a warp has of them.
-LANES, ROWS, WARP_ROWS = 128, 64, 16
-
-#: Columns of a tile of which a thread has room for what it multiplies of a step beside its sums.
-_MANY = 192
+#: Threads of a warpgroup, rows of its matrix, and those that a warp has of them; and columns of a
+#: tile of which a thread has room for what it multiplies of a step beside its sums.
+LANES, ROWS, WARP_ROWS, _MANY = 128, 64, 16, 192
 
 
 @cache
