@@ -93,6 +93,8 @@ _PIXELS: list[tuple[dict[str, Any], BoxGradientTile]] = [
      BoxGradientTile(128, 64, 3, 3, dy_to=2)),
     ({"batch": 1, "dtype": "bfloat16", "dilation": 2, "padding": 2}, BoxGradientTile(64, 64, 2)),
     ({"channels": 128, "batch": 3}, BoxGradientTile(64, 64, 3, 2, producer=1, cluster=1)),
+    # Blocks of a cluster add two parts of three, another kernel what they have.
+    ({"batch": 5, "kernel_h": 1}, BoxGradientTile(64, 64, 3, 6, producer=1, cluster=2)),
 ]  # fmt: skip
 
 

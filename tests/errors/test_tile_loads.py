@@ -178,6 +178,13 @@ def test_products_of_swizzles_that_there_are_not() -> None:
         wgmma(64, swizzles=(0, 16))
 
 
+def test_products_of_bytes_or_words_that_lie_otherwise() -> None:
+    for element, left, right in (("int8", "registers", "k"), ("tf32", "registers", "j"),
+                                 ("tf32", "i", "k")):  # fmt: skip
+        with pytest.raises(LanguageError, match=f"no wgmma of {element} with left='{left}'"):
+            wgmma(64, element, left, right)
+
+
 def test_products_of_columns_that_there_are_not() -> None:
     for columns, element in ((100, "float16"), (264, "float16"), (40, "int8"), (0, "bfloat16")):
         with pytest.raises(LanguageError, match=f"no wgmma of {columns} columns of {element}"):

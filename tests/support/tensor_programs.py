@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright import te
+from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import (
     copy_async,
@@ -174,16 +175,20 @@ def by_warpgroups(
     stages: int = 0,
 ) -> tuple[Schedule, Any]:  # fmt: skip
     """Rows in registers, columns in blocks in shared memory: a warpgroup for 64 rows."""
-    a = te.placeholder((m, k), element, name="A")
-    b = te.placeholder((n, k), element, name="B")
+    kind = "float32" if element == "tf32" else element
+    chunk = 16 // dtype(kind).bytes
+    a = te.placeholder((m, k), kind, name="A")
+    b = te.placeholder((n, k), kind, name="B")
     blocks = te.compute(
-        (n // 8, k // 8, 8, 8), lambda jo, ko, ji, ki: b[jo * 8 + ji, ko * 8 + ki], name="blocks"
-    )
-    ko, ki = te.reduce_axis((0, k // 8), name="ko"), te.reduce_axis((0, 8), name="ki")
+        (n // 8, k // chunk, 8, chunk), lambda jo, ko, ji, ki: b[jo * 8 + ji, ko * chunk + ki],
+        name="blocks",
+    )  # fmt: skip
+    ko, ki = te.reduce_axis((0, k // chunk), name="ko"), te.reduce_axis((0, chunk), name="ki")
     c = te.compute(
         (m, n),
         lambda i, j: te.sum(
-            a[i, ko * 8 + ki].astype("float32") * blocks[j // 8, ko, j % 8, ki].astype("float32"),
+            a[i, ko * chunk + ki].astype("float32")
+            * blocks[j // 8, ko, j % 8, ki].astype("float32"),
             axis=[ko, ki],
         ),
         name="C",
@@ -208,13 +213,13 @@ def by_warpgroups(
     s[total].compute_at(s[c], group)
     i, j = s[total].op.axis
     ko, ki = s[total].op.reduce_axis
-    chunk, ko = s[total].split(ko, 4)
+    turn, ko = s[total].split(ko, 4)
     step, ko = s[total].split(ko, 2)
     jo, ji = s[total].split(j, 8)
-    s[total].reorder(chunk, step, i, jo, ji, ko, ki)
+    s[total].reorder(turn, step, i, jo, ji, ko, ki)
     s[total].unroll(step)
     s[total].tensorize(i, wgmma(columns, element))
-    s[left].compute_at(s[total], chunk)
+    s[left].compute_at(s[total], turn)
     _, pair = s[left].split(s[left].op.axis[1], 2)
     s[left].vectorize(pair)
     if stages:

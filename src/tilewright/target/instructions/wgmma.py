@@ -101,11 +101,14 @@ def wgmma(
             f"there is no wgmma of {columns} columns of {element}: it has up to 256 columns, a "
             f"multiple of 8, of 8-bit integers beyond 32 one of 16, of {' or '.join(_TYPES)}"
         )
-    if not _TYPES[element].turns and (left, right) != ("k", "k"):
+    kind = _TYPES[element]
+    # Of bytes in registers a thread has four along k, which no other instruction loads so.
+    lies = left == "k" or (left == "registers" and dtype(kind.left).bytes > 1)
+    if not kind.turns and not (lies and right == "k"):
         raise LanguageError(
             f"there is no wgmma of {element} with left={left!r} and right={right!r}: those of 16 "
-            "bits alone read operands whose neighbours along k do not lie side by side, or from "
-            'registers: use "k" and "k"'
+            "bits alone read operands whose neighbours along k do not lie side by side, and none "
+            'of bytes from registers: use "k" and "k"'
         )
     if left not in LEFT or right not in RIGHT:
         raise LanguageError(
@@ -118,7 +121,7 @@ def wgmma(
             f"there is no wgmma of memory swizzled by {a} and {b} bytes: A in registers is not "
             f"swizzled, what lies in shared memory by one of {(0, *SWIZZLES)}"
         )
-    row = b // dtype(_TYPES[element].right).bytes if right == "j" else 0
+    row = b // dtype(kind.right).bytes if right == "j" else 0
     if row and columns % row and columns & (columns - 1):
         raise LanguageError(
             f"there is no wgmma of {columns} columns that lie in rows of {row}: take whole rows, "
@@ -145,7 +148,12 @@ def _declared(
     if left != "registers":
         rows = _parts("i", _BLOCKS, left_swizzle if left == "i" else 0)
     across = _parts("j", of_blocks, right_swizzle if right == "j" else 0, blocks >> even)
-    if left == "registers":
+    if left == "registers" and kind.chunk == 4:  # words of TF32, of which none has a pair
+        a = Argument(
+            "A", ("i", "ko", "ki"), kind.left, align=4, scopes=("fragment",),
+            fragment=(_EIGHT + ("slot 0", "lane 5", "lane 6"), ("slot 1",), ("lane 0", "lane 1")),
+        )  # fmt: skip
+    elif left == "registers":
         a = Argument(
             "A", ("i", "ko", "ki"), kind.left, align=4, scopes=("fragment",),
             fragment=(rows[0].bits, ("slot 2",), _PAIRS),
@@ -275,8 +283,8 @@ def _emit(
     flags = ["1", *(["1", "1"] if kind.signs else [])]
     flags += [str(int(m.turned)) for m in operands] if kind.turns else []
     if len(operands) == 1:
-        halves = places[1][::2]
-        ins = [f'"r"(*reinterpret_cast<const unsigned *>({pointers[1]} + {h}))' for h in halves]
+        words = places[1][:: 4 // dtype(kind.left).bytes]
+        ins = [f'"r"(*reinterpret_cast<const unsigned *>({pointers[1]} + {w}))' for w in words]
         a = "{" + ", ".join(f"%{count + k}" for k in range(4)) + "}"
     else:
         ins, a = [], f"%{count}"

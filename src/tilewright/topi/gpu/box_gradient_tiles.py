@@ -23,10 +23,10 @@ from tilewright.topi.gpu.box_times import (
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.plain_boxes import BARRIERS, clusters
 from tilewright.topi.gpu.produced_boxes import most_stages
-from tilewright.topi.gpu.produced_gradients import produced_gradients
-from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels
+from tilewright.topi.gpu.produced_gradients import Sums, bytes_moved
+from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels, widths
 from tilewright.topi.nn.box_factors import reach
-from tilewright.topi.nn.box_filter_sums import LINE, PIXELS, of_row, pixels
+from tilewright.topi.nn.box_filter_sums import LINE, of_row, pixels
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.problem import Problem
@@ -40,6 +40,8 @@ _CHANNELS, _PRODUCED = (256, 192, 128, 64), 0.99
 _STRIDED, _STRIDED_PART = 0.0036, 0.0052
 #: Filters and channels of a tile that a producer copies, at least, where there are as many.
 _SQUARE = 128
+#: How many times as long steps take whose pixels follow one another over rows and images.
+_WINDOWS = 1.1
 #: Blocks for each SM beyond which a sum in more parts gains nothing.
 _CROWD = 8
 
@@ -50,7 +52,7 @@ def _follow(problem: Problem, p: Convolution) -> bool:
     conv = convolution_of(problem)
     if p.groups > 1 or conv is None or p != by_pixels(conv):
         return False
-    return pixels(p)[0] == PIXELS and math.prod(p.kernel) > 1 and has_windows(problem)
+    return pixels(p)[0] == widths(p.dtype).row and math.prod(p.kernel) > 1 and has_windows(problem)
 
 
 @functools.lru_cache(maxsize=64)
@@ -61,7 +63,9 @@ def gradients(
     what is summed: tiles, of ``whole`` boxes, or whose pixels follow one another (``windows``), and
     what they are predicted to take, in microseconds."""
     p = suited(problem)
-    if p is None or p.pass_ != "wgrad" or (windows and not _follow(problem, p)):
+    if p is None or p.pass_ != "wgrad" or p.dtype == "float32":
+        return {}
+    if windows and not _follow(problem, p):
         return {}
     conv = convolution_of(problem)
     # Of groups that are joined and images that are copied uneven parts took up to a third longer.
@@ -70,9 +74,9 @@ def gradients(
         return {}
     own = p.channels // p.groups
     extents, box = (p.batch, *p.out_image), pixels(p, LINE if whole else 1)
-    steps = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True))
+    steps, every = math.prod(-(-e // n) for e, n in zip(extents, box, strict=True)), math.prod(box)
     if windows:
-        steps = -(-math.prod(extents) // PIXELS)
+        steps = -(-math.prod(extents) // every)
     taps, found = math.prod(p.kernel), dict[BoxGradientTile, float]()
     rows = ((p.out_channels, ROW), (p.channels, of_row(p) if whole else ROW))
     crossed = sum(crossing(2 * n, 2 * min(n, row)) for n, row in rows) - 1
@@ -81,25 +85,26 @@ def gradients(
     strided *= short and not (whole or windows)
 
     def bounded(tile: BoxGradientTile, tiles: int, cost: float) -> float:
-        rows = tiles * tile.splits * -(-steps // tile.splits) * PIXELS
+        rows = tiles * tile.splits * -(-steps // tile.splits) * every
         return max(cost, rows * -(-tile.channels // ROW) / tile.x_to * strided)
 
     if p.groups == 1 and not (whole or even):
-        apart = 0.0 if windows or max(p.image) == 1 else math.log(box[0], PIXELS)
-        made = produced_gradients(problem, p, taps, steps, apart, crossed_steps(crossed), windows)
+        apart = 0.0 if windows or max(p.image) == 1 else math.log(box[0], every)
+        made = Sums(
+            bytes_moved(problem, p), p.out_channels, own, taps, steps, apart=apart,
+            longer=crossed_steps(crossed) * (_WINDOWS if windows else 1),
+        )  # fmt: skip
         return {
-            tile: bounded(
-                tile, taps * -(-p.out_channels // tile.filters) * -(-own // tile.channels), cost
-            )
-            for tile, cost in made
+            tile: bounded(tile, made.count(tile.filters, tile.channels), cost)
+            for tile, cost in made.tiles()
         }
     alike = p.out_channels if p.groups == 1 else p.multiplier  # filters that read the same channels
     for high, wide, filters, channels in _of_whole(p) if whole else _of_taps(p):
         if p.groups > 1 and p.multiplier % filters:
             continue
         tiles = taps // (high * wide) * -(-p.out_channels // filters) * -(-own // channels)
-        seen = math.prod(reach(p, box, high)) if whole else PIXELS
-        of_dy, of_x = 2 * -(-filters // ROW) * ROW * PIXELS, 2 * channels * seen
+        seen = math.prod(reach(p, box, high)) if whole else every
+        of_dy, of_x = 2 * -(-filters // ROW) * ROW * every, 2 * channels * seen
         shared = [(1, 1)] if whole else list(clusters(-(-own // channels), -(-alike // filters)))
         most = most_stages(filters, channels, of_dy + of_x)
         # Small tiles, and narrow ones, bring more than the cache moves meanwhile.
@@ -118,7 +123,7 @@ def gradients(
                 for dy_to, x_to in shared:
                     brought = own_steps * (of_dy / dy_to + of_x / x_to)
                     cost = time_of(
-                        problem, filters * high, channels * wide, 2 * PIXELS, own_steps,
+                        problem, filters * high, channels * wide, 2 * every, own_steps,
                         tiles * splits, stages, resident, size, brought, cluster=dy_to * x_to,
                         crossing=crossed, rates=SUMS_OF_PIXELS,
                     )  # fmt: skip

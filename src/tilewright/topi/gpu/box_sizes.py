@@ -47,6 +47,7 @@ _KINDS = {
     "float16": "float32", "bfloat16": "float32", "int8": "int32", "uint8": "int32",
     "float8_e4m3fn": "float32", "float8_e5m2": "float32",
     **{f"{x}, {pass_}": "float32" for x in ("tf32", "tf32x3") for pass_ in ("forward", "dgrad")},
+    "tf32, wgrad": "float32",
 }  # fmt: skip
 
 

@@ -217,15 +217,12 @@ def given(problem: Problem, split: bool, windows: bool, beside: int) -> Given:
     )  # fmt: skip
 
 
-def in_parts(
-    g: Given, shape: Shape, whole: bool = False
-) -> Iterator[tuple[BoxProductTile, float]]:  # fmt: skip
-    """Tiles of which each of several blocks adds some of the steps, and another kernel all; or one
-    block all of them, too, where what is summed ``whole`` is turned by that kernel."""
+def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
+    """Tiles of which each of several blocks adds some of the steps, and another kernel all."""
     tiles, of, most = shape.tiles * g.of.phases, g.of, g.steps
     if of.phases > 1:
         most = most_taps(all_phases(g.p)) * of.parts
-    into = [*([1] if whole else []), *_parts(most, tiles * g.own / most, g.own < most)]
+    into = _parts(most, tiles * g.own / most, g.own < most)
     results = math.prod(of.extents) * of.phases * g.p.result_channels
     known = g.problem.constants and math.prod(g.p.filter_shape) >= _MANY_TAPS
     early = _EARLY if known and results <= _FEW_RESULTS else 0.0

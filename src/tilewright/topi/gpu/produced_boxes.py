@@ -59,6 +59,8 @@ DIRECT, _KEPT = 0.6, {False: 0.97, True: 0.85}
 #: The same of several boxes where what is added to results is held, but numbers are not.
 _APART = 1.1
 
+#: What is left of how much longer narrow tiles take, where an SM has one of many steps.
+_ALONE = 0.45
 #: Steps of a tile, at least, of which an SM has several whose channels are rows of instructions.
 _DEEP = 16
 #: Results of a part where channels are rows of instructions.
@@ -282,7 +284,8 @@ def predicted(
     if of.phases > 1:  # a block has one tile, and some have more steps
         taken, begin = max(of.taps * of.parts, r.uneven * tiles / slots * steps), rounds * r.begin
     high, columns = (own, rows) if tile.turned else (rows, own)
-    times = r.products + r.narrow / columns_of(columns, problem.dtype)
+    alone = rounds == 1 and steps >= _DEEP
+    times = r.products + r.narrow * (_ALONE if alone else 1) / columns_of(columns, problem.dtype)
     wider = tile.turned and rows > own  # what is shared is the larger factor
     shared = (r.filters if wider else r.cluster) * (tile.boxes_to > 1)
     shared += r.filters * (tile.filters_to > 1)

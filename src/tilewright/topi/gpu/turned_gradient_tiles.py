@@ -1,51 +1,60 @@
-"""The tiles worth trying for gradients by the filter whose operands are turned, best guess first.
-
-The guess is that of :mod:`~tilewright.topi.gpu.plain_boxes` for the forward pass that takes the
-gradient's place, in parts, and what it takes to copy both operands.
-"""
+"""Tiles of gradients by the filter in TF32 whose columns threads turn, the best guess first."""
 
 from __future__ import annotations
 
 import functools
 import math
 
-from tilewright.target.boxes import MOST_STEP
-from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.box_products import has_windows
-from tilewright.topi.gpu.machine import MEMORY, sees_nothing
-from tilewright.topi.gpu.plain_boxes import given, in_parts
-from tilewright.topi.nn.turned_gradients import as_forward
-from tilewright.topi.operators.conv import Conv
-from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.gpu.box_sizes import convolution_of, suited
+from tilewright.topi.gpu.machine import MACHINE, MEMORY
+from tilewright.topi.gpu.produced_gradients import bytes_moved
+from tilewright.topi.nn.box_copies import by_pixels, widths
+from tilewright.topi.operators.convolution import Convolution
+from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.problem import Problem
 
-#: How long they take beside what is predicted.
-_SHORTER = 0.93
+#: Filters, channels and stages of a tile, of which all threads turn as many vectors.
+_TILES = ((128, 128, 4), (128, 256, 3), (64, 128, 3), (64, 64, 4))
+#: Microseconds of a step, at least, and more for each result; how many times as long where TMA
+#: brings windows; until a block has its first step; bytes that an SM stores in one; those of a
+#: launch that adds parts, and how much counts of what memory takes for them; and how far the slower
+#: of steps and memory hides the other (H200, ResNet-50's layers at batch 64).
+_STEP, _LEAST, _RESULT, _WINDOWS, _BEGIN, _STORED = 0.2, 0.65, 2.9e-5, 1.12, 1.9, 36_000
+_LAUNCH, _ADDED, _POWER = 1.4, 1.2, 6
 
 
-def _suits(problem: Problem) -> bool:
-    """Whether it is a gradient by the filter in TF32, in one group, of images of two dimensions
-    with channels last, and of several taps, whose windows TMA can copy once images lie last."""
-    if not isinstance(problem, Conv) or problem.pass_ != "wgrad" or problem.precision != "tf32":
-        return False
-    if problem.rank != 2 or not problem.channels_last or problem.groups > 1 or problem.is_depthwise:
-        return False
-    if max(*problem.stride, *problem.dilation) > MOST_STEP or sees_nothing(problem):
-        return False
-    return has_windows(as_forward(problem))
+def _brought(problem: Problem) -> Convolution | None:
+    """The gradient by the filter in TF32, in one group, that a problem is, if TMA can bring its
+    operands as they lie."""
+    p, conv = suited(problem), convolution_of(problem)
+    if p is None or conv is None or p.pass_ != "wgrad" or p.dtype != "float32" or p.groups > 1:
+        return None
+    return p if p == by_pixels(conv) and (p != conv or has_windows(problem)) else None
 
 
 @functools.lru_cache(maxsize=64)
-def turned_gradient_times(problem: Problem) -> dict[BoxProductTile, float]:
-    """For :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`: tiles, and what they
-    are predicted to take, in microseconds."""
-    if not isinstance(problem, Conv) or not _suits(problem):
-        return {}
-    p = as_forward(problem)
-    g = given(p, split=True, windows=True, beside=1)
-    images = p.channels * (p.batch * math.prod(p.image) + p.out_channels * math.prod(p.kernel))
-    copied = 2 * COPYING + 8 * images / MEMORY
-    return {
-        tile: _SHORTER * (copied + cost)
-        for shape in g.shapes() for tile, cost in in_parts(g, shape, whole=True)
-    }  # fmt: skip
+def turned_gradient_times(problem: Problem) -> dict[BoxGradientTile, float]:
+    """For :func:`~tilewright.topi.sketches.turned_gradient.schedule_turned_gradient`: tiles, and
+    what they are predicted to take, in microseconds."""
+    p, found = _brought(problem), dict[BoxGradientTile, float]()
+    if p is None:
+        return found
+    taps, memory = math.prod(p.kernel), bytes_moved(problem, p) / MEMORY
+    steps = -(-p.batch * math.prod(p.out_image) // widths(p.dtype).row)
+    longer = 1 if max(p.image) == 1 else _WINDOWS
+    for rows, columns, stages in _TILES:
+        if rows >= 2 * max(ROWS, p.out_channels) or columns >= 2 * max(ROWS, p.channels):
+            continue
+        tiles = taps * -(-p.out_channels // rows) * -(-p.channels // columns)
+        splits = max(1, min(steps, MACHINE.sms // tiles))
+        rounds, results = -(-tiles * splits // MACHINE.sms), rows * columns
+        each = longer * max(_LEAST, _STEP + _RESULT * results)
+        issue = rounds * -(-steps // splits) * each
+        cost = _BEGIN + float((issue**_POWER + memory**_POWER) ** (1 / _POWER))
+        cost += rounds * 4 * results / _STORED
+        if splits > 1:
+            every = taps * p.out_channels * p.channels
+            cost += _LAUNCH + _ADDED * 4 * splits * every / MEMORY
+        found[BoxGradientTile(rows, columns, stages, splits)] = cost
+    return found

@@ -7,7 +7,7 @@ from itertools import product
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, widths
+from tilewright.topi.nn.box_copies import MOST_COLUMNS, widths
 from tilewright.topi.nn.box_factors import WHOLE, up, window_of  # fmt: skip
 from tilewright.topi.nn.box_image_sums import pixel_of, single_pixels, spatial_axes
 from tilewright.topi.nn.box_sums import BoxSums
@@ -15,9 +15,8 @@ from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 
-#: Pixels whose products a gradient by the filter adds at once, and those that tensor cores read
-#: from rows one behind the other.
-PIXELS, LINE = 64, 8
+#: Pixels that tensor cores read from rows one behind the other.
+LINE = 8
 
 
 def filter_sums(
@@ -29,7 +28,8 @@ def filter_sums(
     w = Convolved(p)
     channels, filters = p.channels // p.groups, p.out_channels
     extents = single_pixels(batch, w.kernel) if windows else (batch, *w.kernel)
-    box = (PIXELS, *(1 for _ in w.kernel)) if windows else pixels(p, LINE if whole else 1)
+    wide = widths(p.dtype).row
+    box = (wide, *(1 for _ in w.kernel)) if windows else pixels(p, LINE if whole else 1)
     sizes = [up(e, n) for e, n in zip(extents, box, strict=True)]
     images = Images(p.layout)
     window = window_of(p, image, batch, p.channels, w.image, (w.stride, w.dilation, w.before))
@@ -38,15 +38,15 @@ def filter_sums(
 
     def step(part: Any, n: Any, *at: Any) -> Any:
         *place, m = at
-        m = part * ROW + m
+        m = part * wide + m
         inside = [i < e for i, e in zip((n, *place), extents, strict=True)] + [m < filters]
         read = grad[images.order(n, m, place[gone:])]
         return or_zero(inside, read)
 
-    left = te.compute((up(filters, WHOLE) // ROW, *sizes, ROW), step, name="Steps")
+    left = te.compute((up(filters, WHOLE) // wide, *sizes, wide), step, name="Steps")
     groups = [p.groups] if p.groups > 1 else []
 
-    row = of_row(p) if whole else ROW
+    row = of_row(p) if whole else wide
     steps = (w.stride, w.dilation)
 
     def seen(*at: Any) -> Any:
@@ -72,7 +72,7 @@ def filter_sums(
 
     def element(m: Any, *at: Any) -> Any:
         *taps, c = at
-        value = left[(m // ROW, *pixel, m % ROW)].astype(p.accumulate)
+        value = left[(m // wide, *pixel, m % wide)].astype(p.accumulate)
         group = (m // p.multiplier,) if groups else ()
         place = [*taps, c // row, *pixel]
         if whole:
@@ -96,10 +96,11 @@ def of_row(p: Convolution) -> int:
 
 
 def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
-    """Images, and extents in them, of the boxes of :data:`PIXELS` that cover the results with the
-    least beyond; of equals, those of neighbours. None has twice the extents that there are,
-    but for lines of at least ``line`` pixels."""
-    extents = (p.batch, *p.out_image)
+    """Images, and extents in them, of the boxes of pixels whose products a step adds, as many as a
+    row of shared memory has channels, that cover the results with the least beyond; of equals,
+    those of neighbours. None has twice the extents that there are, but for lines of at least
+    ``line`` pixels."""
+    extents, count = (p.batch, *p.out_image), widths(p.dtype).row
 
     def beyond(box: tuple[int, ...]) -> tuple[float, int, int]:
         whole = math.prod(up(e, n) for e, n in zip(extents, box, strict=True))
@@ -111,8 +112,8 @@ def pixels(p: Convolution, line: int = 1) -> tuple[int, ...]:
     sizes = (*outer, [n for n in last if n >= line] or [line])
     return min(
         (
-            (PIXELS // math.prod(box), *box)
-            for box in product(*sizes) if math.prod(box) <= PIXELS
+            (count // math.prod(box), *box)
+            for box in product(*sizes) if math.prod(box) <= count
         ),
         key=beyond,
     )  # fmt: skip

@@ -9,8 +9,9 @@ from functools import cache
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.parameters import later
 
-#: Threads of a warpgroup, rows of its matrix, and those that a warp has of them.
-LANES, ROWS, WARP_ROWS = 128, 64, 16
+#: Threads of a warpgroup, rows of its matrix, and those that a warp has of them; and columns of a
+#: tile of which a thread has room for what it multiplies of a step beside its sums.
+LANES, ROWS, WARP_ROWS, _MANY = 128, 64, 16, 192
 
 
 @cache
@@ -118,7 +119,8 @@ class BoxGradientTile:
     pixels; each 64 filters are a warpgroup's. Of whole boxes it computes those of ``rows`` rows of
     taps, and each of these by 64 filters is a warpgroup's. Of a cluster, ``dy_to`` blocks share
     what they need of dy, or ``x_to`` of x. With a ``producer`` a warp of its own copies boxes. The
-    ``splits`` blocks of a tile may be a ``cluster``, which adds what they have."""
+    ``splits`` blocks of a tile may be a ``cluster``, which adds what they have; or each that many,
+    if it is not 1, which add theirs."""
 
     filters: int = 128
     channels: int = 128
@@ -139,3 +141,9 @@ class BoxGradientTile:
     def groups(self) -> int:
         """Warpgroups."""
         return max(1, self.rows) * (self.filters // ROWS)
+
+    @property
+    def held_parts(self) -> int:
+        """In how many parts a thread has in registers what it multiplies of a step, where that is
+        not in shared memory: of many sums, beside a producer, it has room for half of it."""
+        return 2 if self.producer and self.channels > _MANY else 1

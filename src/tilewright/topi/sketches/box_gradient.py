@@ -11,16 +11,20 @@ instruction multiplies what a row of taps sees, in which neighbours are one pixe
 
 from __future__ import annotations
 
-from tilewright.ir.itervar import IterVar
-from tilewright.schedule import Schedule, Stage
+from tilewright.schedule import Schedule
 from tilewright.target.boxes import MOST_DIMENSIONS
 from tilewright.target.instructions import wgmma
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_sums import BoxDeclaration
-from tilewright.topi.pieces.box_parts import add_parts
 from tilewright.topi.pieces.box_products import innermost, load
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
-from tilewright.topi.pieces.gradient_blocks import axes_of, blocks_of, in_cluster
+from tilewright.topi.pieces.gradient_blocks import (
+    axes_of,
+    blocks_of,
+    box_steps,
+    in_cluster,
+    split_steps,
+)
 from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -30,13 +34,10 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     """The schedule of a gradient by the filter."""
     s = scheduled(d.output, d.sum, *d.copies)
     copy(s, d.copies)
-    writer, total, pixel = d.output, d.sum, list(d.sum.op.reduce_axis)
-    added = tile.splits > 1 or d.placed
-    if added:
-        step, pixel = _steps(s[total], d)
-        writer = s.rfactor(total, s[total].split(step, nparts=tile.splits)[0])
-        if not tile.cluster:
-            add_parts(s, d.output, total)
+    writer, total, added = d.output, d.sum, 0
+    step, pixel = box_steps(s[total], d) if tile.splits > 1 or d.placed else (None, [])
+    if step is not None:
+        writer, added, kept = split_steps(s, d, total, step, tile)
         total = s.cache_write(writer, "fragment")
     elif total is writer:
         total = s.cache_write(writer, "fragment")
@@ -45,7 +46,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     left, right = (s.cache_read(t, "shared", [total]) for t in (d.left, d.right))
 
     if tile.cluster:
-        group = in_cluster(s, d, s[writer], tile)
+        group = in_cluster(s, d, *kept, s[writer], tile)
     else:
         group = blocks_of(s[writer], d, tile, added)
     sums = s[total]
@@ -56,7 +57,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     if added:
         at, *pixel = sums.op.reduce_axis
     else:
-        at, pixel = _steps(sums, d)
+        at, pixel = box_steps(sums, d)
     whole, extents, inner = innermost(sums, pixel, d.boxes.pixels)
     whole, _, pairs = innermost(sums, whole, extents, 2)
     rows, (tiles, column) = sums.split(m, factor=8), sums.split(c, factor=8)
@@ -90,11 +91,3 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         windows=d.boxes.windows, cluster=tile.x_to, producer=alone,
     )  # fmt: skip
     return s
-
-
-def _steps(sums: Stage, d: BoxDeclaration) -> tuple[IterVar, list[IterVar]]:
-    """The loop over boxes of pixels, and those within one."""
-    axes = zip(sums.op.reduce_axis, d.boxes.pixels, strict=True)
-    pairs = [sums.split(a, factor=e) for a, e in axes]
-    sums.reorder(*(outer for outer, _ in pairs), *(inner for _, inner in pairs))
-    return sums.fuse(*(outer for outer, _ in pairs)), [inner for _, inner in pairs]

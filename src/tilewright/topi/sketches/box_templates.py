@@ -11,6 +11,7 @@ from tilewright.topi.gpu.box_cluster_tiles import cluster_times
 from tilewright.topi.gpu.box_gradient_tiles import gradients
 from tilewright.topi.gpu.box_products import is_sooner, product_times
 from tilewright.topi.gpu.byte_product_tiles import byte_product_times, suits_byte_products
+from tilewright.topi.gpu.copied_gradient_tiles import copied_gradient_times
 from tilewright.topi.gpu.merged_phase_tiles import merged_times
 from tilewright.topi.gpu.pooled_tiles import OPERATORS, pooled_times
 from tilewright.topi.gpu.tap_gradient_tiles import tap_times
@@ -28,8 +29,10 @@ from tilewright.topi.sketches.box_products import schedule_box_products
 from tilewright.topi.sketches.box_splits import schedule_box_splits
 from tilewright.topi.sketches.byte_products import form as byte_form
 from tilewright.topi.sketches.byte_products import schedule_byte_products
+from tilewright.topi.sketches.copied_gradient import schedule_copied_gradient
 from tilewright.topi.sketches.merged_phases import schedule_merged_phases
 from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
+from tilewright.topi.sketches.turned_gradient import schedule_turned_gradient
 from tilewright.topi.sketches.warp_boxes import schedule_warp_boxes
 from tilewright.topi.sketches.warp_products import schedule_warp_products
 from tilewright.topi.sketches.whole_boxes import schedule_whole_boxes
@@ -105,8 +108,10 @@ BOXES = (
     _gradient("gpu.whole_gradient", "whole boxes", whole=True),
     _gradient("gpu.window_gradient", "pixels", windows=True),
     _gradient("gpu.box_gradient", "boxes"),
-    hopper("gpu.turned_gradient", BoxProductTile, schedule_box_splits, turned_gradient_times,
-           "turned"),
+    hopper("gpu.turned_gradient", BoxGradientTile, schedule_turned_gradient,
+           turned_gradient_times, "pixels"),
+    hopper("gpu.copied_gradient", BoxGradientTile, schedule_copied_gradient,
+           copied_gradient_times, "turned"),
     _pooled("whole_boxes", schedule_whole_boxes, "whole boxes", whole=True),
     _pooled("box_products", schedule_box_products, "boxes"),
     _pooled("box_splits", schedule_box_splits, "boxes", split=True),
