@@ -11,13 +11,14 @@ import numpy as np
 from tilewright.select.counts import Array, Staged
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
+from tilewright.topi.gpu.machine import BARRIERS
 from tilewright.topi.gpu.pair_tiles import PRODUCT, bands, load_passes, loads, products, registers
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.pair_cuts import pair_cut
 from tilewright.topi.pieces.strip_tiles import PairTile, SparsePairTile
 
-#: Bytes of an element, and bytes of shared memory of a block beside its tiles.
-_SIZE, _OWN = 2, 1024
+#: Bytes of an element.
+_SIZE = 2
 #: Instructions that make a register of a band.
 _BAND = 12.0
 #: Registers that a thread has anyway.
@@ -62,7 +63,7 @@ def _pairs(p: Conv, values: tuple[Array, ...], kind: type[PairTile]) -> Staged:
     copied = runs * c * _SIZE
     return Staged(
         threads=warps * WARP, x=WARP * ones, blocks=blocks, results=results * turns, turns=turns,
-        shared=stages * copied + images_per_mma * h * w * (c + 8) * _SIZE + _OWN,
+        shared=stages * copied + images_per_mma * h * w * (c + 8) * _SIZE + BARRIERS,
         held=registers(cut) - _ANYWAY,
         loads=4 * loads(cut) / (own / 2), load_bytes=width,
         ahead=copied / (warps * WARP) / width,

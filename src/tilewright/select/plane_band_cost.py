@@ -11,6 +11,7 @@ import numpy as np
 from tilewright.select.counts import Array, Staged
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
+from tilewright.topi.gpu.machine import BARRIERS
 from tilewright.topi.gpu.pair_tiles import PRODUCT
 from tilewright.topi.gpu.plane_band_tiles import (
     PER_CHUNK,
@@ -26,8 +27,6 @@ from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.plane_band_cuts import PIXELS, READ, band_cut, row_conflicts
 from tilewright.topi.pieces.strip_tiles import PLANE_OUTPUTS, PlaneBandTile
 
-#: Bytes of shared memory of a block beside its tiles.
-_OWN = 1024
 #: Instructions that make a register of a band; registers that a thread has anyway.
 _BAND, _ANYWAY = 8.0, 24
 
@@ -52,7 +51,7 @@ def plane_bands(p: Conv, *values: Array) -> Staged:
     own = np.where(boxed, 0, PER_CHUNK * chunks(cut) / (warps * WARP))
     return Staged(
         threads=warps * WARP, x=WARP * ones, blocks=blocks, results=results * turns, turns=turns,
-        shared=shared(cut, tile) + _OWN, held=registers(cut) - _ANYWAY,
+        shared=shared(cut, tile) + BARRIERS, held=registers(cut) - _ANYWAY,
         loads=loads(cut), load_bytes=READ * SIZE * ones,
         ahead=copied / (warps * WARP) / (READ * SIZE),
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),

@@ -15,6 +15,7 @@ from tilewright.target.devices import WARP, WIDEST
 from tilewright.topi.columns import tile_of
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.gradient_pixel_tiles import wavefronts
+from tilewright.topi.gpu.machine import BARRIERS
 from tilewright.topi.nn.depthwise_byte_dots import APART
 from tilewright.topi.nn.depthwise_byte_dots import seen as of_words
 from tilewright.topi.operators.conv import Conv
@@ -22,9 +23,6 @@ from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.pixel_boxes import BoxTile, has_dots, multiplied, seen
 from tilewright.topi.pieces.plane_tiles import PlaneBoxTile, plane_cut, read_at_once
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
-
-#: Bytes of shared memory of a block beside its tiles.
-_OWN = 1024
 
 
 def boxes(p: Conv, *values: Array) -> Staged:
@@ -63,7 +61,7 @@ def boxes(p: Conv, *values: Array) -> Staged:
     even = p.channels % vector == 0
     return Staged(
         threads=threads, x=x, blocks=blocks, results=results * vector * turns, turns=turns,
-        shared=stages * copied + taps + _OWN, held=kept / 2 + columns * vector,
+        shared=stages * copied + taps + BARRIERS, held=kept / 2 + columns * vector,
         loads=down * across * each, load_bytes=np.minimum(width, WIDEST),
         ahead=copied / threads / np.minimum(width, WIDEST),
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),
@@ -109,7 +107,7 @@ def gradient_boxes(p: Conv, *values: Array) -> Staged:
     return Staged(
         threads=threads, x=lanes, blocks=chunks * groups,
         results=rows * columns * vector * turns, turns=turns, held=sums + kept * vector,
-        shared=np.minimum(stages, turns) * copied + threads * kw * vector * 4 + _OWN,
+        shared=np.minimum(stages, turns) * copied + threads * kw * vector * 4 + BARRIERS,
         loads=(over + back) * each, load_bytes=np.minimum(width, WIDEST),
         ahead=np.maximum(1, stages - 1) * copied / threads / np.minimum(width, WIDEST),
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns) + chunks / 64,
@@ -159,7 +157,7 @@ def plane_boxes(p: Conv, *values: Array) -> Staged:
     inside = np.minimum(high, read[0]) * np.minimum(sees, read[1])
     return Staged(
         threads=threads, x=x, blocks=blocks, results=results * turns, turns=turns,
-        shared=np.minimum(stages, turns) * copied + _OWN,
+        shared=np.minimum(stages, turns) * copied + BARRIERS,
         held=((kh - 1) * dh + 1) * across + taps + columns,
         loads=loads, load_bytes=width, ahead=copied / threads / width,
         rounds=np.where(stages > 1, 1 + 0.2 * turns, turns),

@@ -16,8 +16,7 @@ from tilewright.topi.gpu.box_lines import copying
 from tilewright.topi.gpu.box_shapes import boxes_of, turned_shapes
 from tilewright.topi.gpu.box_sizes import CHANNELS, Sizes, channels_of, convolution_of, suited
 from tilewright.topi.gpu.box_times import rates_of, resident_blocks, time_of
-from tilewright.topi.gpu.machine import MACHINE
-from tilewright.topi.gpu.plain_boxes import BARRIERS
+from tilewright.topi.gpu.machine import BARRIERS, MACHINE
 from tilewright.topi.gpu.produced_boxes import rows_brought, slower
 from tilewright.topi.nn.box_copies import sliced, widths
 from tilewright.topi.nn.box_phases import is_phased

@@ -12,7 +12,7 @@ from itertools import product
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.topi.gpu.box_lines import crossing
 from tilewright.topi.gpu.box_products import has_windows
-from tilewright.topi.gpu.box_shapes import GROUPS
+from tilewright.topi.gpu.box_shapes import GROUPS, clusters
 from tilewright.topi.gpu.box_sizes import STAGES, convolution_of, suited
 from tilewright.topi.gpu.box_times import (
     SUMS_OF_PIXELS,
@@ -20,8 +20,7 @@ from tilewright.topi.gpu.box_times import (
     resident_blocks,
     time_of,
 )
-from tilewright.topi.gpu.machine import MACHINE, MEMORY
-from tilewright.topi.gpu.plain_boxes import BARRIERS, clusters
+from tilewright.topi.gpu.machine import BARRIERS, MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.gpu.produced_gradients import Sums, bytes_moved
 from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels, widths

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import TYPE_CHECKING
 
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 #: Warpgroups of a block, and tiles that may divide the channels of a result.
 GROUPS, FEW_PARTS = (2, 1, 4, 3), 12
+#: Blocks of a cluster: four took twice as long as two, of whatever layer.
+PAIR = 2
 #: Results of which those of a tile whose channels are rows are a multiple, of 16 bits and others.
 _COLUMNS, _OTHER_COLUMNS = 8, 16
 #: By what part a box is slower whose rows in memory, of channels in blocks, are half as long.
@@ -75,3 +77,12 @@ def boxes_of(
         else:
             found.append((whole, math.log2(max(space) / min(space)), box))
     return [box for _, _, box in sorted(found)[:2] if not of.is_less(box)]
+
+
+def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
+    """How many blocks may share a box, or a filter, of as many tiles along each."""
+    yield 1, 1
+    if parts % PAIR == 0:
+        yield PAIR, 1
+    if boxes % PAIR == 0:
+        yield 1, PAIR

@@ -11,7 +11,7 @@ from itertools import product
 from tilewright.target.devices import COMMON_SHARED, WARP
 from tilewright.target.target import Target
 from tilewright.topi.gpu.box_sizes import Sizes, channels_of, result_block, suited
-from tilewright.topi.gpu.plain_boxes import BARRIERS
+from tilewright.topi.gpu.machine import BARRIERS
 from tilewright.topi.opencl.candidates import machine
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
 from tilewright.topi.problem import Problem

@@ -23,15 +23,14 @@ from tilewright.target.devices import (
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.topi.columns import Array, combinations, once, pick
 from tilewright.topi.gpu.banks import bank_conflicts
-from tilewright.topi.gpu.machine import HALVES, MACHINE, is_planar, sees_nothing
+from tilewright.topi.gpu.machine import BARRIERS, HALVES, MACHINE, is_planar, sees_nothing
 from tilewright.topi.gpu.staged_times import Work, brought, worth_trying
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 
-#: Bytes of shared memory that a block has beside its tiles; registers of a thread beside sums and
-#: pixels.
-_OWN, _OTHERS = 1024, 24
+#: Registers of a thread beside sums and pixels.
+_OTHERS = 24
 #: Multiplications written out in a kernel, and threads of a block.
 _CODE, _THREADS = 5000, 512
 #: Instructions of a tile that neither load nor multiply, and of a block beside its sums; how much
@@ -70,7 +69,7 @@ def gradient_pixel_tiles(p: Conv) -> Sequence[GradientPixelTile]:
     rows = math.prod(cut.x_tile[:3]) + math.prod(cut.dy_tile[:3])
     work = Work(
         warps=threads // WARP, registers=-(-_held(p, tile.vector, tile.columns) // 8) * 8,
-        staged=rows * tile.channels * size, kept=threads * p.kernel_w * tile.vector * 4 + _OWN,
+        staged=rows * tile.channels * size, kept=threads * p.kernel_w * tile.vector * 4 + BARRIERS,
         line=line, beside=groups, products=0, loads=read, issued=issued,
         once=_ONCE + 2 * math.prod(p.kernel) * tile.vector,
         brought=brought(rows, tile.channels * size), moved=p.bytes, fits=sides <= LARGEST,

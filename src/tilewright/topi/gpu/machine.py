@@ -21,6 +21,8 @@ HALVES, CHANNELS = ("float16", "bfloat16"), 8
 MACHINE = H200
 #: Bytes a microsecond that tiles reach from its second-level cache, and from its memory.
 CACHE, MEMORY = 6.5 / 7 * MACHINE.cache, 4.2 / 4.3 * MACHINE.bandwidth
+#: Bytes of shared memory of a block for barriers, and until swizzled memory begins.
+BARRIERS = 1024
 #: Cycles of an SM for one product of matrices, one load of operands, one instruction.
 _PRODUCT, _LOAD, ISSUE = 1.65, 4.0, 1 / SCHEDULERS
 

@@ -8,7 +8,7 @@ from itertools import product
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import H200, WARP, WIDEST
-from tilewright.topi.gpu.machine import occupancy
+from tilewright.topi.gpu.machine import BARRIERS, occupancy
 from tilewright.topi.operators.mlp import Mlp
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, LANES, ROW
 from tilewright.topi.pieces.mlp import MlpTile
@@ -29,8 +29,8 @@ _FEW, _LONGEST = 64, 2.2
 #: weights that a block reads in one; and bytes of what is hidden, at most. Fitted to 14 tiles of
 #: EfficientNet-B0 at a batch of 1 on an H200, where two kernels add 1.8 to 2.4.
 _ADDS, _VECTOR, _RATE, _HIDDEN = 0.9, 0.12, 50e3, 16 << 10
-#: 16-bit numbers of 16 bytes; bytes until swizzled memory begins, and of barriers.
-_CHUNK, _BARRIERS = 8, 1024
+#: 16-bit numbers of 16 bytes.
+_CHUNK = 8
 #: Microseconds: of a launch, of rows that are normalised, of 64 hidden elements, and of each
 #: warpgroup of an SM for them; how much longer steps take by each element of a row more than 256,
 #: of few hidden elements, and with one copy ahead by each warpgroup, where an SM has one block.
@@ -65,7 +65,7 @@ def mlp_times(p: Problem) -> dict[MlpTile, float]:
         rows, steps = GROUP_ROWS * groups, -(-p.hidden // step)
         stages = min(most, steps)
         ahead = stages * step * (2 * (depth + width) + numbers)
-        shared = 2 * rows * depth * (2 if p.norm else 1) + ahead + _BARRIERS
+        shared = 2 * rows * depth * (2 if p.norm else 1) + ahead + BARRIERS
         registers = width // 2 + step * 3 // 4 + _others(width, stages)
         if width > _WIDEST or registers > _MOST or (exact and p.hidden % step):
             continue

@@ -14,7 +14,7 @@ from itertools import product
 from typing import NamedTuple
 
 from tilewright.topi.gpu.box_lines import copying, crossing, short_row, slid_over
-from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of, turned_shapes
+from tilewright.topi.gpu.box_shapes import GROUPS, boxes_of, clusters, turned_shapes
 from tilewright.topi.gpu.box_sizes import (
     STAGES,
     Sizes,
@@ -37,7 +37,7 @@ from tilewright.topi.gpu.box_times import (
     resident_blocks,
     time_of,
 )
-from tilewright.topi.gpu.machine import CACHE, MACHINE
+from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE
 from tilewright.topi.gpu.produced_boxes import rows_brought, slower, whole_turns
 from tilewright.topi.nn.box_copies import copies_filter, of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, most_taps
@@ -67,10 +67,6 @@ _UNEVEN, _UNEVEN_BESIDE = 1.34, 1.0
 _PLAIN, _WIDE_TILE = 1.05, 128 * 256
 #: How many times as much the cache moves at most, where rows do not begin where its lines do.
 _SECTORS = 1.7
-#: Bytes of shared memory for barriers, and until swizzled memory begins.
-BARRIERS = 1024
-#: Blocks of a cluster: four took twice as long as two, of whatever layer.
-PAIR = 2
 
 
 class Adding(NamedTuple):
@@ -335,15 +331,6 @@ def _boxes_of_block(
     if shape.channels in g.direct and not shape.turned and shape.channels > g.p.result_channels:
         each = whole_turns(each, number)
     return each
-
-
-def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
-    """How many blocks may share a box, or a filter, of as many tiles along each."""
-    yield 1, 1
-    if parts % PAIR == 0:
-        yield PAIR, 1
-    if boxes % PAIR == 0:
-        yield 1, PAIR
 
 
 def behind_one_another(boxes: int, blocks: int, slots: int) -> int:

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import WARP
 from tilewright.topi.gpu.box_lines import short_row
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, most_registers
+from tilewright.topi.gpu.box_shapes import clusters
+from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY, most_registers
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.convolution import Convolution
@@ -37,9 +38,8 @@ _FINER = 16
 #: Channels of a tile, also where they divide no result; those of which others are a multiple, the
 #: fewest and the most of these, and results of such a tile.
 _CHANNELS, _FILLING, _LEAST, _MOST, _TALLEST = (192,), 8, 96, 176, 128
-#: Registers of a thread beside its sums; schedulers, each of which has its warps and their
-#: registers; bytes of shared memory for barriers, and until swizzled memory begins.
-_OTHERS, _BARRIERS = 30, 1024
+#: Registers of a thread beside its sums.
+_OTHERS = 30
 #: Columns of as many sums as numbers that a thread reads of the channels of results at once, which
 #: leave from registers.
 _NUMBERED = 32
@@ -183,7 +183,7 @@ def produced(
             time = after(rows, own, bool(late or (directly and results)))
             several = alike is not None and directly and numbers and of.phases == 1 and not results
             for (boxes_to, filters_to), kept in product(
-                _clusters(parts, number) if shared else [(1, 1)], (0, 1) if several else (0,)
+                clusters(parts, number) if shared else [(1, 1)], (0, 1) if several else (0,)
             ):
                 cluster, turn = boxes_to * filters_to, alike if kept and alike else behind
                 each = turn(number // filters_to, tiles // cluster, MACHINE.sms // cluster)
@@ -238,12 +238,12 @@ def produced_turned(
             continue
         if not has_registers(own, rows):
             continue
-        left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, own)
+        left = MACHINE.block_shared - BARRIERS - of.staged(problem, 0, own)
         cut = [x for x in _PIXELS if rows % x == 0 and (x & (x - 1) == 0 or rows // x % 2)]
         found = _most(left, rows, own, of, [(x, _rows(problem, of, x, own)) for x in cut])
         if found is None:
             continue
-        for boxes_to, filters_to in _clusters(parts, number) if crosses else [(1, 1)]:
+        for boxes_to, filters_to in clusters(parts, number) if crosses else [(1, 1)]:
             cluster = boxes_to * filters_to
             if cluster == 1 and not alone:
                 continue
@@ -348,7 +348,7 @@ def _staged(
     leave ``directly``."""
     rows = math.prod(box)
     # Numbers of channels, if there are any, are those of all.
-    left = MACHINE.block_shared - _BARRIERS - of.staged(problem, 0, channels) - added
+    left = MACHINE.block_shared - BARRIERS - of.staged(problem, 0, channels) - added
     parts = [x for x in _PARTS if channels % x == 0 and not directly] or [channels]
     single = of.boxes(box) * -(-wide // channels) * of.phases <= MACHINE.sms
     if single and channels % ROW and channels % _FINER == 0 and not directly:
@@ -376,7 +376,7 @@ def most_stages(rows: int, columns: int, step: int) -> int | None:
     registers; None where it has too few of these, or not for three."""
     if not has_registers(rows, columns):
         return None
-    left = (MACHINE.block_shared - _BARRIERS) // step
+    left = (MACHINE.block_shared - BARRIERS) // step
     return min(left, _STAGES[0]) if left >= _STAGES[-1] else None
 
 
@@ -394,11 +394,3 @@ def _most(
             if stages * (rows + channels) * of.depth + staged <= left:
                 return stages, part
     return None
-
-
-def _clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
-    yield 1, 1
-    if parts % 2 == 0:
-        yield 2, 1
-    if boxes % 2 == 0:
-        yield 1, 2

@@ -15,8 +15,8 @@ from itertools import product
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS
 from tilewright.topi.gpu.box_cluster_tiles import SIZES, SLOTS
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
-from tilewright.topi.gpu.plain_boxes import BARRIERS, clusters
+from tilewright.topi.gpu.box_shapes import clusters
+from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import has_registers
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.operators.convolution import Convolution

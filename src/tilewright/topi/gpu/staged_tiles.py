@@ -13,7 +13,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.devices import REGISTERS
 from tilewright.topi.columns import columns, listed
 from tilewright.topi.gpu.banded_tiles import SHARED, suits
-from tilewright.topi.gpu.machine import MACHINE
+from tilewright.topi.gpu.machine import BARRIERS, MACHINE
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.band_tiles import GROUP_LANES, GROUP_ROWS, StagedTile
 from tilewright.topi.pieces.staged_cuts import StagedBands
@@ -21,8 +21,6 @@ from tilewright.topi.pieces.staged_cuts import StagedBands
 _DEPTH = 16
 #: Outputs of the widest instruction, and registers of an SM and of a thread beside sums.
 _WIDEST, _OTHER = 256, 40
-#: Bytes that waiting for boxes takes.
-_BARRIERS = 1024
 #: Rows that are copied at once by TMA, and copies of them; one copy ahead is too late.
 _AHEAD = ((4, 4), (8, 3), (2, 4), (2, 3), (4, 3), (0, 1))
 #: The same of copies by threads.
@@ -59,7 +57,7 @@ def _tiles(p: Conv) -> Iterator[tuple[float, tuple[int, ...]]]:
         products = down * across * cut.steps * cut.depth * rows * wide * (1 + 32 / (rows * wide))
         for (staged, stages), along, box in product(_STAGES, channels, boxes):
             high = stages * staged * cut.stride[0] if staged else cut.image[0]
-            space = filter_bytes + high * GROUP_ROWS * widths[box] * size + _BARRIERS * (box > 0)
+            space = filter_bytes + high * GROUP_ROWS * widths[box] * size + BARRIERS * (box > 0)
             if space > SHARED or (box and (staged, stages) not in _AHEAD):
                 continue
             blocks = min(SHARED // space, REGISTERS // (groups * GROUP_LANES * held))

@@ -16,8 +16,7 @@ from tilewright.target.boxes import MOST_STEP
 from tilewright.target.devices import REGISTERS, SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.topi.gpu.box_lines import COPYING, LINE, crossing
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
-from tilewright.topi.gpu.plain_boxes import BARRIERS
+from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.tap_gradients import (
     FILTERS,
     are_copied,

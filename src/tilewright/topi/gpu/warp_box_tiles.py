@@ -15,8 +15,7 @@ from tilewright.target.devices import SCHEDULERS, WARP
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.box_sizes import Sizes, suited
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy, sees_nothing
-from tilewright.topi.gpu.plain_boxes import BARRIERS
+from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY, occupancy, sees_nothing
 from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import in_eights, reach, up
 from tilewright.topi.nn.box_phases import all_phases, is_phased

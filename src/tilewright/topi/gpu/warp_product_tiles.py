@@ -15,8 +15,8 @@ from tilewright.target.devices import REGISTERS, WARP
 from tilewright.topi.gpu.box_lines import copying
 from tilewright.topi.gpu.box_shapes import boxes_of
 from tilewright.topi.gpu.box_sizes import Sizes, computes_numbers, suited
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, occupancy
-from tilewright.topi.gpu.plain_boxes import BARRIERS, behind_one_another
+from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY, occupancy
+from tilewright.topi.gpu.plain_boxes import behind_one_another
 from tilewright.topi.gpu.tap_gradient_tiles import warp_cycles
 from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.conv import Conv

@@ -24,8 +24,7 @@ from tilewright.topi.gpu.box_sizes import (
     suited,
 )
 from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, in_sectors, resident_blocks
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY
-from tilewright.topi.gpu.plain_boxes import BARRIERS
+from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import DIRECT, rows_brought, slower
 from tilewright.topi.nn.box_copies import ROW, is_in_halves, is_turned, sliced, widths
 from tilewright.topi.nn.box_factors import reach

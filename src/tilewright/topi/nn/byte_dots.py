@@ -18,6 +18,7 @@ from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
+from tilewright.topi.nn.flat_windows import numbered, placed
 from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.operators.gemm import Gemm
@@ -112,7 +113,7 @@ def declare_dots(p: Convolution | Gemm, given: Any = None) -> DotDeclaration:
 
     def pixel(n: Any, at: Sequence[Any], c: Any) -> tuple[Any, list[Any]]:
         if flat:
-            at = unflattened(at[0], p.out_extents)
+            at = placed(at[0], p.out_extents)
         inside, place = [], []
         for i, d in zip(at, p.dims, strict=True):
             x = (i * d.stride if flat else i) - d.before
@@ -207,7 +208,7 @@ def _declare(
         space = p.out_extents
 
         def at(n: Any, f: Any, place: Sequence[Any]) -> Any:
-            return right_sum(n, list(place) if taps else [flattened(place, space)], f)
+            return right_sum(n, list(place) if taps else [numbered(place, space)], f)
 
         result = Images(p.layout).compute(batch, filters, space, at, "Conv")
     along = p.transpose_b if isinstance(p, Gemm) else p.channels_last or not taps
@@ -221,23 +222,6 @@ def _declare(
 def _sums(extents: Sequence[int]) -> list[Any]:
     """Axes to sum along: those of a window, and of a dot product."""
     return [te.reduce_axis((0, e), f"r{k}") for k, e in enumerate((*extents, TOGETHER))]
-
-
-def flattened(place: Sequence[Any], extents: Sequence[int]) -> Any:
-    """The number of a pixel of an image of these extents."""
-    found = place[0]
-    for i, extent in zip(place[1:], extents[1:], strict=True):
-        found = found * extent + i
-    return found
-
-
-def unflattened(flat: Any, extents: Sequence[int]) -> list[Any]:
-    """The place of a pixel by its number."""
-    found: list[Any] = []
-    for extent in extents[:0:-1]:
-        found.append(flat % extent)
-        flat = flat // extent
-    return [flat, *reversed(found)]
 
 
 #: The declaration of this module, by name.

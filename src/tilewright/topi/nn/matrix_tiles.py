@@ -20,8 +20,8 @@ from tilewright.ir.dtype import dtype
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
 from tilewright.topi.declared import Declared
-from tilewright.topi.nn.byte_dots import flattened, is_flat, unflattened
-from tilewright.topi.nn.flat_windows import FlatWindows, weight_of
+from tilewright.topi.nn.byte_dots import is_flat
+from tilewright.topi.nn.flat_windows import FlatWindows, numbered, placed, weight_of
 from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.once import once
 from tilewright.topi.operators.convolution import OPERANDS, Convolution
@@ -222,7 +222,7 @@ def declare_matrix_tiles(p: Convolution | Gemm, given: Any = None) -> TileDeclar
         def gathered(n: Any, c: Any, at: list[Any]) -> Any:
             w = cut.windows
             if w is None:
-                return summed(n, c, flattened(at, space))
+                return summed(n, c, numbered(at, space))
             phase, (row, *rest) = w.result_of([*[0] * (len(w.result) - len(at)), *at])
             return summed(n, c, row, w.flat([0, *rest]), phase, math.prod(w.phases))
 
@@ -268,7 +268,7 @@ def _stored(cut: TileCut, inputs: dict[str, Tensor]) -> Tensor:
             else:
                 inside += [q < cut.rows] if cut.pixels > cut.rows else []
                 place = []
-                for i, d in zip(unflattened(q, p.out_extents), p.dims, strict=True):
+                for i, d in zip(placed(q, p.out_extents), p.dims, strict=True):
                     x = i * d.stride - d.before
                     inside += [x >= 0, x < d.extent] if d.before or d.after else []
                     place.append(x)
