@@ -406,6 +406,7 @@ def test_operators_of_expressions_are_expressions():
         (lambda x: topi.layout_transform(x, "HW", "WC"), "have other dimensions"),
         (lambda x: topi.nn.softmax(x, "x"), "an axis is an integer"),
         (lambda x: topi.nn.conv2d_nchw(x), "needs Filter"),
+        (lambda x: topi.nn.scale_shift_nhwc(x, 3, 3), "does not take .Tensor.x, shape"),
     ],
 )
 def test_what_an_operator_cannot_do_is_said(use, said):

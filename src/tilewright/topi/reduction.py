@@ -165,13 +165,6 @@ def _running(
     return made
 
 
-def _less(a: Any, b: Any) -> Any:
-    """Whether ``a`` is less than ``b``, NaN being the largest."""
-    if not a.dtype.is_float:
-        return a < b
-    return te.any(a < b, te.all(te.isnan(b), te.logical_not(te.isnan(a))))
-
-
 def topk_places(x: Tensor, k: int, axis: int, largest: bool = True) -> Tensor:
     """Where the ``k`` largest elements along ``axis`` are, or the smallest, in order, an int64: by
     counting for each element those that come before it. NaN is larger than all numbers."""
@@ -180,16 +173,23 @@ def topk_places(x: Tensor, k: int, axis: int, largest: bool = True) -> Tensor:
     r, other = (te.reduce_axis((0, extent), name) for name in ("r", "other"))
 
     def rank(*i: Any) -> Any:
+        """How many are before it in descending order, or behind it in ascending order."""
         value, there = x[i], x[(*i[:axis], other, *i[axis + 1 :])]
-        first, second = (value, there) if largest else (there, value)
-        better, worse = _less(first, second), _less(second, first)
-        before = te.any(better, te.all(te.logical_not(worse), other < i[axis]))
-        return te.sum(before.astype("int32"), axis=other)
+        beside = other < i[axis] if largest else other > i[axis]
+        if x.dtype.is_float:  # NaN is above all numbers, and of NaN another is beside it
+            nan = te.isnan(value)
+            above = te.logical_not(there <= te.Select(nan, te.max_value(x.dtype), value))
+            above = te.all(above, te.any(te.logical_not(nan), beside))
+        else:
+            above = there > value
+        first = te.any(above, te.all(there.equal(value), beside))
+        return te.sum(first.astype("int32"), axis=other)
 
     ranks: Tensor = te.compute(x.shape, rank, name="ranks", tag=REDUCE)
 
     def place(*i: Any) -> Any:
-        found = ranks[(*i[:axis], r, *i[axis + 1 :])].equal(i[axis].astype("int32"))
+        at = i[axis] if largest else extent - 1 - i[axis]
+        found = ranks[(*i[:axis], r, *i[axis + 1 :])].equal(at.astype("int32"))
         return te.sum(te.Select(found, r.astype("int64"), te.const(0, "int64")), axis=r)
 
     shape = [k if d == axis else e for d, e in enumerate(shape_of(x))]

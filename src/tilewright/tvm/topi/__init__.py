@@ -41,15 +41,26 @@ from tilewright.tvm.topi import (
 from tilewright.tvm.topi.shapes import get_const_tuple as get_const_tuple
 from tilewright.tvm.topi.shapes import utils as utils
 
+#: What comes of operands of other ranks or kinds than a function reads.
+_STRANGE = (AttributeError, IndexError, KeyError, StopIteration, ZeroDivisionError)
+
 
 def _promoted(names: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
-    """Functions in which types are promoted as TVM's."""
+    """Functions in which types are promoted as TVM's. They raise :class:`LanguageError` for
+    operands that they do not take."""
 
     def promoted(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
         def call(*args: Any, **more: Any) -> Any:
-            with tvm_promotion():
-                return function(*args, **more)
+            try:
+                with tvm_promotion():
+                    return function(*args, **more)
+            except _STRANGE as error:
+                given = ", ".join([*map(repr, args), *(f"{k}={v!r}" for k, v in more.items())])
+                raise LanguageError(
+                    f"topi.{name} does not take ({given}): pass operands of the ranks and types of "
+                    f"TVM's ({type(error).__name__}: {error})"
+                ) from error
 
         call.__name__ = name
         return call
