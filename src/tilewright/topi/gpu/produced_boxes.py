@@ -53,11 +53,10 @@ _AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
 #: warp begins the next one before it has stored what it has.
 _TILE, _RESULT = 0.5, 1.05e-4
 
-#: How many times as long as through shared memory results of 16 bits take from registers; and
-#: tiles where threads keep numbers of channels, by whether they are of integers.
-DIRECT, _KEPT = 0.6, {False: 0.97, True: 0.85}
-#: The same of several boxes where what is added to results is held, but numbers are not.
-_APART = 1.1
+#: How many times as long as through shared memory results of 16 bits take from registers; tiles
+#: that keep numbers, by whether they are of integers; that hold what is added to several boxes, but
+#: no numbers; and a single box of 16 bits, from how many results on.
+DIRECT, _KEPT, _APART, _SINGLE, _HIGH = 0.6, {False: 0.97, True: 0.85}, 1.1, 0.9, 192
 
 #: What is left of how much longer narrow tiles take, where an SM has one of many steps.
 _ALONE = 0.45
@@ -190,8 +189,6 @@ def produced(
                 each = each if of.phases == 1 else 1  # of which others have more to do
                 if own in direct and own > wide:
                     each = whole_turns(each, number // filters_to)
-                if kept and each == 1:
-                    continue
                 tile = BoxProductTile.of(
                     box, own, stages, boxes=each, boxes_to=boxes_to, filters_to=filters_to,
                     staged=part, stores=int(stores), added=late, kept=kept,
@@ -199,9 +196,12 @@ def produced(
                 cost = predicted(problem, p, of, steps, tiles, tile, time, directly=directly)
                 if kept:
                     cost *= _KEPT[problem.is_quantized]
-                if directly and results and not numbers and each > 1:
-                    cost *= _APART
-                yield tile, longer * cost
+                elif directly and each > 1:
+                    cost *= _APART if results and not numbers else 1
+                elif directly and through and rows >= _HIGH:
+                    cost *= _SINGLE
+                if not kept or each > 1:
+                    yield tile, longer * cost
 
 
 def in_turn(boxes: int, blocks: int, slots: int) -> int:
