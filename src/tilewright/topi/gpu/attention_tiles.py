@@ -6,6 +6,7 @@ from itertools import product
 
 from tilewright.target.devices import COMMON_SHARED, H200, REGISTERS, RESERVED
 from tilewright.target.target import Target
+from tilewright.topi.gpu.machine import occupancy
 from tilewright.topi.operators.attention import Attention
 from tilewright.topi.pieces.attention import AttentionGroupTile, AttentionMmaTile
 from tilewright.topi.pieces.group_rows import GROUP_ROWS
@@ -108,9 +109,7 @@ def attention_group_times(p: Attention, target: Target) -> dict[AttentionGroupTi
         if shared > H200.block_shared - RESERVED or held - _SPARED > most:
             continue
         blocks = p.batch * p.heads * -(-p.rows // rows)
-        resident = min(
-            H200.shared // (shared + RESERVED), REGISTERS // (128 * groups * min(held, most))
-        )
+        resident = occupancy(H200, 4 * groups, min(held, most), shared)
         resident = min(max(1, resident), -(-blocks // H200.sms))
         rounds = -(-blocks // (H200.sms * resident))
         # Blocks that all begin at once wait for the one with most steps.
