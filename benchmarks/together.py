@@ -7,6 +7,7 @@ before it measures (`wait`).
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import subprocess
@@ -26,6 +27,7 @@ def wait() -> None:
     if _CHILD in os.environ:
         print(_READY, flush=True)
         sys.stdin.readline()
+        os.sched_setaffinity(0, range(os.cpu_count() or 1))
 
 
 def rows(models: Sequence[str], seconds: float = _LONG) -> Iterator[dict[str, Any]]:
@@ -33,11 +35,14 @@ def rows(models: Sequence[str], seconds: float = _LONG) -> Iterator[dict[str, An
     prints rows as JSON. One that is not ready after ``seconds`` is ended, and said to have failed.
     """
     started = {}
-    for name in models:
+    cores = sorted(os.sched_getaffinity(0))
+    for k, name in enumerate(models):
+        share = cores[k :: len(models)] or cores  # each starts processes for as many as it sees
         started[name] = subprocess.Popen(
             [sys.executable, "-u", *sys.argv, "--models", name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, _CHILD: "1"},
+            preexec_fn=functools.partial(os.sched_setaffinity, 0, share),
         )  # fmt: skip
     readers = [threading.Thread(target=_ready, args=(p, seconds)) for p in started.values()]
     for reader in readers:

@@ -129,6 +129,28 @@ def test_nothing_between_sums_and_what_they_are_of_is_stored():
     assert {v for n in graph.nodes for v in n.inputs} >= {x, y}
 
 
+def test_a_mask_of_what_its_readers_read_anyway_is_computed_by_each():
+    """A mask takes half the memory of what it is of, which the kernels that mask by it read too."""
+    x, y = Input("x", (64, 32), "float16"), Input("y", (64, 32), "float16")
+    wide = Node("cast", (x,), {"dtype": "float32"})
+    z = Node("add", (Node("multiply", (wide, 3.0)), 1.0))
+    mask = Node("logical_or", (Node("less", (z, 0.0)), Node("greater", (z, 6.0))))
+    masked = Node("where", (mask, 0.0, Node("cast", (y,), {"dtype": "float32"})))
+    over = {"axis": (0,), "keepdims": True}
+    a, b = (Node("sum", (v,), over) for v in (masked, Node("multiply", (masked, wide))))
+    out = Node(
+        "cast", (Node("subtract", (masked, Node("multiply", (a, b)))),), {"dtype": "float16"}
+    )
+    rng = np.random.default_rng(2)
+    given = {k: rng.integers(-3, 4, (64, 32)).astype("float16") / 8 for k in "xy"}
+    found, graph = run({"inputs": [x, y], "out": out}, **given)
+    assert not [n for n in graph.nodes if n.dtype == "bool"]
+    assert joined(graph) == 1
+    image = given["x"].astype("float64")
+    kept = np.where((image * 3 + 1 < 0) | (image * 3 + 1 > 6), 0, given["y"])
+    assert close(found["out"], kept - kept.sum(0) * (kept * image).sum(0), 2e-3)
+
+
 def test_a_sum_that_waits_for_another_is_not_joined_with_it():
     x = Input("x", (64, 32), "float32")
     over = {"axis": (0,), "keepdims": True}
