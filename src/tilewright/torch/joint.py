@@ -9,6 +9,9 @@ import torch
 from torch import fx
 
 _aten = torch.ops.aten
+#: Of ReLU.
+_GRADIENT = _aten.threshold_backward.default
+_SAME = (_aten.detach.default, _aten.alias.default)
 
 
 def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
@@ -27,7 +30,8 @@ def normalise_by_elements(joint: fx.GraphModule) -> None:
     it is cheap.
 
     The gradients read input and statistics, too. That of an activation behind the normalisation
-    then reads nothing else, where a normalised image or a mask was stored for it.
+    then reads nothing else, where a normalised image or a mask was stored for it; that of ReLU is
+    by the sign of its input, which says as much as its result.
     """
     target = _aten._native_batch_norm_legit_functional.default
     for node in joint.graph.find_nodes(op="call_function", target=target):
@@ -37,6 +41,12 @@ def normalise_by_elements(joint: fx.GraphModule) -> None:
         # Statistics in 16 bits, as a CPU leaves them, are not what it has normalised by.
         if training and centre.dtype == wide:
             _replace(joint.graph, node, x, wide, weight, bias)
+    for node in joint.graph.find_nodes(op="call_function", target=_GRADIENT):
+        relu = node.args[1]
+        while relu.target in _SAME:
+            relu = relu.args[0]
+        if relu.target is _aten.relu.default and "normalised" in relu.args[0].meta:
+            node.update_arg(1, relu.args[0])
     joint.recompile()
 
 
@@ -63,6 +73,7 @@ def _replace(
     found = found if weight is None else call(_aten.mul.Tensor, found, whole(weight))
     found = found if bias is None else call(_aten.add.Tensor, found, whole(bias))
     now[0] = found if dtype == wide else call(_aten._to_copy.default, found, dtype=dtype)
+    now[0].meta["normalised"] = True
     for user, k in before.items():
         if k in now:
             user.replace_all_uses_with(now[k])
