@@ -83,7 +83,11 @@ def _kernels(graph: Graph) -> dict[Value, dict[Node, None]]:
         if node in readers and node not in outputs and all(takes[r] for r in readers[node]):
             taken.add(node)
         takes[node] = node in taken if is_thin(node) else _takes_in(node)
-    free = {x for x in taken if is_thin(x) or (_is_cheap(x) and x not in by_rows)}
+    free = {
+        x
+        for x in taken
+        if is_thin(x) or (isinstance(x, Node) and _is_cheap(x) and x not in by_rows)
+    }
     found: dict[Value, dict[Node, None]] = {}
     for node in reversed(graph.nodes):
         whole = dict.fromkeys(k for r in readers.get(node, ()) for k in found[r])
@@ -125,13 +129,15 @@ def _read(
 
 def _by_rows(graph: Graph) -> Mapping[Value, int]:
     """Sums of rows, and what is computed of them by elements that are no more than were added up:
-    how many those were."""
+    how many those were. Not of what is stored, as a result of the graph, which is read then."""
     found: dict[Value, int] = {}
+    stored = set(map(owner, graph.outputs.values()))
     for node in graph.nodes:
         if sums_rows(node):
             found[node] = math.prod(node.inputs[0].shape)
         elif is_thin(node) or _is_cheap(node):
-            added = max((found.get(x, 0) for x in node.inputs), default=0)
+            rows = (x for x in node.inputs if owner(x) not in stored)
+            added = max((found.get(x, 0) for x in rows), default=0)
             if added >= math.prod(node.shape):
                 found[node] = added
     return found
