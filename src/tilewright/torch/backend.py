@@ -62,6 +62,8 @@ def tilewright(
         inference_compiler=compiler(True),
         partition_fn=cut,
         decompositions=decompositions,
+        # Buffers that a graph changes are written in it, all at once.
+        keep_inference_input_mutations=True,
     )
     return backend(module, inputs)  # type: ignore[no-any-return]
 

@@ -30,6 +30,8 @@ _ALIASES = frozenset(
     "view _unsafe_view permute expand unsqueeze squeeze t transpose split split_with_sizes unbind "
     "alias detach".split()
 )
+#: What changes an input.
+_WRITE = torch.ops.aten.copy_.default
 #: By operator, the result of which PyTorch's kernels on a GPU are sooner: places of maxima.
 _LATE = {"aten::max_pool2d_with_indices": 1}
 
@@ -104,6 +106,8 @@ def _tensors(node: fx.Node) -> list[torch.Tensor]:
 
 def obstacle(node: fx.Node) -> str:
     """Why a node is not supported; nothing where it is."""
+    if node.target is _WRITE:
+        return "it changes an input"
     value = node.meta.get("val")
     several = isinstance(value, (list, tuple))
     results = list(value) if several else [value]
@@ -185,8 +189,25 @@ def partition(
             region = Region(inner, is_static, freeze, shapes, precision)
             taken.regions.append(region)
             setattr(fused, str(node.target), region)
+    _write_last(fused)
     fused.recompile()
     return fused, taken
+
+
+def _write_last(module: fx.GraphModule) -> None:
+    """Write what a graph changes of its inputs at its end, behind all that reads them, by one call
+    for each type: the statistics of a network's normalisations are some hundred tensors."""
+    groups: dict[Any, list[fx.Node]] = {}
+    for node in module.graph.find_nodes(op="call_function", target=_WRITE):
+        to, value = (n.meta["val"] for n in node.args[:2])
+        if not node.users and to.shape == value.shape:
+            groups.setdefault((to.dtype, value.dtype, to.device, value.device), []).append(node)
+    with module.graph.inserting_before(module.graph.output_node()):
+        for nodes in groups.values():
+            lists = tuple([n.args[k] for n in nodes] for k in (0, 1))
+            module.graph.call_function(torch.ops.aten._foreach_copy_.default, lists)
+    for node in (n for nodes in groups.values() for n in nodes):
+        module.graph.erase_node(node)
 
 
 def _leave_views(module: fx.GraphModule, parts: Sequence[Partition]) -> None:

@@ -98,7 +98,7 @@ def lift_reshapes(graph: Graph) -> Graph:
 
 def _moves(x: Value, uses: Mapping[Value, int]) -> bool:
     """Whether all functions of elements up to what is stored may have another shape."""
-    if uses.get(x, 1) > 1 or not _by_elements(x):
+    if not _by_elements(x) or uses.get(x, 1) > 1:
         return True
     return all(o.shape == x.shape and _moves(o, uses) for o in x.inputs)
 
@@ -108,7 +108,7 @@ def _lifted(node: Value, uses: Mapping[Value, int]) -> Value:
     if not isinstance(node, Node) or node.operator != "reshape":
         return node
     x = node.inputs[0]
-    if uses.get(x, 1) > 1 or not _by_elements(x):
+    if not _by_elements(x) or uses.get(x, 1) > 1:
         return node
     if any(o.shape != x.shape for o in x.inputs):
         return node
@@ -142,8 +142,9 @@ def _before_reshape(node: Node, uses: Mapping[Value, int]) -> Value | None:
 
 
 def _by_elements(x: Value) -> TypeGuard[Node]:
-    function = FUNCTIONS.get(x.operator) if isinstance(x, Node) else None
-    return function is not None and function.kind == "broadcast" and x.inputs != ()
+    if not isinstance(x, Node) or x.operator not in FUNCTIONS or not x.inputs:
+        return False
+    return FUNCTIONS[x.operator].kind == "broadcast"
 
 
 def _in_rows(node: Node) -> Value | None:

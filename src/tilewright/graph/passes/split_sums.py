@@ -42,9 +42,10 @@ def _split(_: Node, node: Node) -> Value:
     if given is None or isinstance(given, int):
         return node
     if not node.attributes.get("keepdims"):
-        columns = sorted(a % x.rank for a in given) == list(range(x.rank - 1))
-        whole = build("sum", x, name=node.name, axis=tuple(given), keepdims=True)
-        return reshape(whole, node.shape) if columns else node
+        if sorted(a % x.rank for a in given) != list(range(x.rank - 1)):
+            return node
+        total = build("sum", x, name=node.name, axis=tuple(given), keepdims=True)
+        return reshape(total, node.shape)
     axes, last = sorted(a % x.rank for a in given), x.rank - 1
     before = [a for a in axes if a != last and x.shape[a] != 1]
     results = math.prod(node.shape)
