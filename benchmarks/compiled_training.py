@@ -84,6 +84,7 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one model."""
     torch.manual_seed(0)
     torch._dynamo.reset()
+    torch.backends.cudnn.benchmark = False  # searching takes long where other models compile
     form = torch.channels_last
     model = network(name).cuda().to(memory_format=form)
     images = torch.randn(options.batch, 3, options.image, options.image, device="cuda")
@@ -123,6 +124,7 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
     del wanted, exact, found
     torch.cuda.empty_cache()
     together.wait()
+    torch.backends.cudnn.benchmark = True
     peak = {label: side.peak() for label, side in sides.items()}
     host = {label: enqueued(side) for label, side in sides.items()}
     times = medians(sides, options.seconds)
@@ -169,7 +171,6 @@ def main() -> None:
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
     options.dtype = "float16"
-    torch.backends.cudnn.benchmark = True
     rows: list[dict[str, Any]] = []
     alone = (one(name, options) for name in options.models)
     several = options.together and len(options.models) > 1

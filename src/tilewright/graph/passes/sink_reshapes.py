@@ -76,9 +76,10 @@ def lift_reshapes(graph: Graph) -> Graph:
       %2 = sum(%1, axis=(1,), keepdims=True)  # float32[4x1]
       y = subtract(%1, %2)  # float32[4x64]
 
-    Before programs, which begin behind a sum of columns, as the mean of an image is. Programs take
-    in reshapes that add or drop dimensions of one element, so that these move for sums of rows
-    alone. Where a reshape cannot move up, what is done to its one operand moves before it.
+    Before programs, which begin behind a sum of columns, as the mean of an image is. Reshapes move
+    as far as what is stored or not at all, but for sums of rows those that add or drop dimensions
+    of one element, which programs take in. Where one cannot move up, what is done to its one
+    operand moves before it.
     """
     uses = dict(graph.uses)
     summed = {n.inputs[0] for n in graph.nodes if sums_rows(n)}
@@ -87,7 +88,7 @@ def lift_reshapes(graph: Graph) -> Graph:
 
     def change(old: Node, now: Node) -> Value:
         lifts = now.operator == "reshape" and (
-            old in summed if is_thin(now) else old in read and _moves(now.inputs[0], uses)
+            (is_thin(now) and old in summed) or (old in read and _moves(now.inputs[0], uses))
         )
         made = _lifted(now, uses) if lifts else _before_reshape(now, uses) or now
         uses[made] = uses[old]
@@ -108,8 +109,8 @@ def _lifted(node: Value, uses: Mapping[Value, int]) -> Value:
     if not isinstance(node, Node) or node.operator != "reshape":
         return node
     x = node.inputs[0]
-    if not _by_elements(x) or uses.get(x, 1) > 1:
-        return node
+    if not _by_elements(x) or (uses.get(x, 1) > 1 and x.operator != "cast"):
+        return node  # a cast costs nothing where a program takes it in
     if any(o.shape != x.shape for o in x.inputs):
         return node
     given = [
