@@ -18,7 +18,7 @@ from typing import Any
 
 _CHILD, _READY = "TILEWRIGHT_BENCHMARK_CHILD", "waits for its turn"
 #: Seconds that compiling may take.
-_LONG = 170
+_LONG = 190
 
 
 def wait() -> None:
