@@ -9,8 +9,10 @@ with autocast has, too.
 
     PYTHONPATH=src python benchmarks/compiled_training.py [--models resnet50] [--batch 64]
 
-What was measured is written after each model. With `--profile` the kernels of one step of ours are
-listed, the longest first.
+"MiB" is what a step allocates at its peak beyond the model and its optimizer, "GPU ms" the sum of
+what the GPU did in one profiled step. What was measured is written after each model. With
+`--profile` the kernels of one step of ours are listed, the longest first; with `--together` all
+models compile at once.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
+import json
 import pathlib
 import statistics
 import sys
@@ -25,6 +28,7 @@ import time
 from typing import Any
 
 import measure
+import together
 import torch
 from models import Side, medians
 from networks import taken
@@ -80,6 +84,7 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
     """Measure one model."""
     torch.manual_seed(0)
     torch._dynamo.reset()
+    torch.backends.cudnn.benchmark = False  # searching takes long where other models compile
     form = torch.channels_last
     model = network(name).cuda().to(memory_format=form)
     images = torch.randn(options.batch, 3, options.image, options.image, device="cuda")
@@ -118,14 +123,20 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
         raise RuntimeError(f"gradients of {name} are off by {errors['Tilewright']:.2g}")
     del wanted, exact, found
     torch.cuda.empty_cache()
+    together.wait()
+    torch.backends.cudnn.benchmark = True
+    peak = {label: side.peak() for label, side in sides.items()}
     host = {label: enqueued(side) for label, side in sides.items()}
     times = medians(sides, options.seconds)
+    busy = {label: side.busy() for label, side in sides.items()}
     ours = times["Tilewright"]
     made = {
         "model": name, "batch": options.batch, **taken(graphs),
         **{f"{label} ms": ms for label, ms in times.items()},
         **{f"{label} error": e for label, e in errors.items()},
         **{f"{label} host ms": ms for label, ms in host.items()},
+        **{f"{label} GPU ms": ms for label, ms in busy.items()},
+        **{f"{label} MiB": mib for label, mib in peak.items()},
         **({"faster": times["PyTorch"] / ours} if "PyTorch" in times else {}),
         **({"than compiled": times["torch.compile"] / ours} if "torch.compile" in times else {}),
         "first step s": first["Tilewright"],
@@ -133,6 +144,16 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
     if options.profile:
         profile(graphs, options.profile)
     return made
+
+
+def one(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The row of a model, or why there is none: the figures of the others are worth having."""
+    try:
+        return row(name, options)
+    except Exception as error:
+        return {"model": name, "failed": f"{type(error).__name__}: {error}"[:1000]}
+    finally:
+        torch.cuda.empty_cache()
 
 
 def main() -> None:
@@ -145,21 +166,19 @@ def main() -> None:
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=2, help="of measuring, for each time")
     parser.add_argument("--profile", type=int, default=0, help="how many kernels to list")
+    parser.add_argument("--together", action="store_true", help="compile all models at once")
     parser.add_argument("--left", action="store_true", help="list the operators of each graph")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
     options.dtype = "float16"
-    torch.backends.cudnn.benchmark = True
     rows: list[dict[str, Any]] = []
-    for name in options.models:
-        try:
-            rows.append(row(name, options))
-        except Exception as error:  # the figures of the others are worth having
-            rows.append({"model": name, "failed": f"{type(error).__name__}: {error}"[:1000]})
-        print(rows[-1], flush=True)
+    alone = (one(name, options) for name in options.models)
+    several = options.together and len(options.models) > 1
+    for made in together.rows(options.models) if several else alone:
+        rows.append(made)
+        print(json.dumps(made), flush=True)
         results = {"environment": measure.environment("torch", "triton", "timm"), "rows": rows}
         path = measure.save(f"h200_compiled_training_{options.batch}", results, options.out)
-        torch.cuda.empty_cache()
     print(measure.table(rows), path, sep="\n")
 
 

@@ -20,6 +20,8 @@ far outputs are from PyTorch's, how many of the operators were taken, and times 
 with `--compile`, its own compiler.
 
     PYTHONPATH=src python benchmarks/networks.py --backend tilewright --threads 1 [--compile]
+
+On a GPU all of them compile at once with `--together`.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ from __future__ import annotations
 import argparse
 import copy
 import functools
+import json
 import os
 import statistics
 import time
@@ -34,6 +37,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import measure
+import together
 import torch
 from models import Side, check, medians
 from region_kernels import profile
@@ -132,6 +136,7 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
             first[label] = time.perf_counter() - begin
             if not error < 2e-2:
                 raise RuntimeError(f"{name}, {label}: relative error {error:.2g}")
+        together.wait()
         batches, uncaptured = dict[str, Any](), {}
         for label, made in models.items():
             try:
@@ -157,6 +162,16 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
         },
         "first call s": first[ours],
     }  # fmt: skip
+
+
+def one(name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """The row of a network, or why there is none: the figures of the others are worth having."""
+    try:
+        return on_gpu(name, options)
+    except Exception as error:
+        return {"model": name, "failed": f"{type(error).__name__}: {error}"[:300]}
+    finally:
+        torch.cuda.empty_cache()
 
 
 def of_timm(name: str) -> nn.Module:
@@ -225,6 +240,7 @@ def main() -> None:
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=4, help="of measuring, for each time")
     parser.add_argument("--profile", type=int, default=0, help="how many of our kernels to list")
+    parser.add_argument("--together", action="store_true", help="compile all at once on a GPU")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()
@@ -235,15 +251,13 @@ def main() -> None:
     if options.device == "cuda":
         torch.backends.cudnn.benchmark = True
         what, rows = "compiled_networks" if options.backend else "networks", []
-        for name in options.models:
-            try:
-                rows.append(on_gpu(name, options))
-            except Exception as error:  # the figures of the others are worth having
-                rows.append({"model": name, "failed": f"{type(error).__name__}: {error}"[:300]})
-            print(rows[-1], flush=True)
+        alone = (one(name, options) for name in options.models)
+        several = options.together and len(options.models) > 1
+        for made in together.rows(options.models) if several else alone:
+            rows.append(made)
+            print(json.dumps(made), flush=True)
             found = {"environment": measure.environment("torch"), "rows": rows}
             path = measure.save(f"h200_{what}_{options.batch}", found, options.out)
-            torch.cuda.empty_cache()
         print(measure.table(rows), path, sep="\n")
         return
     options.dtype = "float32"

@@ -74,7 +74,11 @@ CASES = {
     "more parts": lambda: (*X.unbind(1), *X.chunk(2, -1), X.narrow(2, 1, 2)),
     "joins": lambda: (torch.cat([X, X[:, :1]], 1), torch.stack([Y, Y], -1), Y.repeat(2, 3)),
     "orders": lambda: (X.flip((0, 2)), X.roll((1, -1), (1, 2)), X.tril(), X.triu(1)),
-    "memory": lambda: (X.as_strided((4, 6), (1, 4)), X.mT.as_strided((24,), (1,))),
+    "memory": lambda: (
+        X.as_strided((4, 6), (1, 4)), X.mT.as_strided((24,), (1,)),
+        torch.as_strided_scatter(X.mT, IMAGE[0, 0, :4, :6], (4, 6), (1, 4)),
+        aten.copy(I, Y),
+    ),
     "indices": lambda: (X[:, PLACES], X[PLACES[1:], PLACES[:2]], X.index_select(1, PLACES)),
     "lookups": lambda: (F.embedding(PLACES, Y), X.gather(2, I[..., :2] % 4)),
     "borders": lambda: (

@@ -20,7 +20,7 @@ from tilewright.graph.passes.make_programs import make_programs
 from tilewright.graph.passes.own_outputs import own_outputs
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.single_pixels import single_pixels
-from tilewright.graph.passes.sink_reshapes import lift_thin_reshapes, sink_thin_reshapes
+from tilewright.graph.passes.sink_reshapes import lift_reshapes, sink_thin_reshapes
 from tilewright.graph.passes.turn_weights import turn_weights
 from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.graph.pipeline import AFTER_LAYOUT, PASSES, optimized
@@ -446,7 +446,7 @@ def test_a_mean_is_normalised_by_one_program():
     row = Node("reshape", (Node("divide", (total, 49)),), {"newshape": (2, 32)})
     mean = Node("divide", (Node("sum", (row,), {"axis": (1,), "keepdims": True}), 32))
     before = Graph("g", (x,), {"y": Node("subtract", (row, mean))})
-    graph = check(make_programs(lift_thin_reshapes(before)))
+    graph = check(make_programs(lift_reshapes(before)))
     assert [n.operator for n in graph.nodes] == ["sum", "reshape", "program"]
     given = {"x": np.random.default_rng(5).random(x.shape, np.float32)}
     wanted = run(own_outputs(before), **given)["y"]

@@ -239,6 +239,16 @@ def test_gradients_are_those_of_eager_mode():
     assert all(error(a.double(), b.double()) < 1e-5 for a, b in zip(*grads, strict=True))
 
 
+def test_neither_a_normalised_image_nor_a_mask_is_stored_for_the_gradient():
+    layers = [nn.Conv2d(3, 8, 1, bias=False), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 2, 1)]
+    x, saved = torch.randn(2, 3, 6, 6), []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t) or t, lambda t: t):
+        compiled(nn.Sequential(*layers).train())(x)
+    # What both convolutions read, and what the normalisation does.
+    images = [tuple(t.shape) for t in saved if t.ndim == 4 and t.shape[2:] == x.shape[2:]]
+    assert sorted(images) == [(2, 3, 6, 6), (2, 8, 6, 6), (2, 8, 6, 6)]
+
+
 def test_the_backend_has_a_name():
     assert "tilewright" in torch._dynamo.list_backends()
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text(encoding="utf-8")

@@ -129,6 +129,60 @@ def test_nothing_between_sums_and_what_they_are_of_is_stored():
     assert {v for n in graph.nodes for v in n.inputs} >= {x, y}
 
 
+def test_a_mask_of_what_its_readers_read_anyway_is_computed_by_each():
+    """A mask takes half the memory of what it is of, which the kernels that mask by it read too."""
+    x, y = Input("x", (64, 32), "float16"), Input("y", (64, 32), "float16")
+    wide = Node("cast", (x,), {"dtype": "float32"})
+    z = Node("add", (Node("multiply", (wide, 3.0)), 1.0))
+    mask = Node("logical_or", (Node("less", (z, 0.0)), Node("greater", (z, 6.0))))
+    masked = Node("where", (mask, 0.0, Node("cast", (y,), {"dtype": "float32"})))
+    over = {"axis": (0,), "keepdims": True}
+    a, b = (Node("sum", (v,), over) for v in (masked, Node("multiply", (masked, wide))))
+    out = Node(
+        "cast", (Node("subtract", (masked, Node("multiply", (a, b)))),), {"dtype": "float16"}
+    )
+    rng = np.random.default_rng(2)
+    given = {k: rng.integers(-3, 4, (64, 32)).astype("float16") / 8 for k in "xy"}
+    found, graph = run({"inputs": [x, y], "out": out}, **given)
+    assert not [n for n in graph.nodes if n.dtype == "bool"]
+    assert joined(graph) == 1
+    image = given["x"].astype("float64")
+    kept = np.where((image * 3 + 1 < 0) | (image * 3 + 1 > 6), 0, given["y"])
+    assert close(found["out"], kept - kept.sum(0) * (kept * image).sum(0), 2e-3)
+
+
+def test_a_gradient_of_images_is_one_program_between_rows():
+    """Linear layers before and behind an activation see its images as rows."""
+    dy, x = Input("dy", (64, 32), "float16"), Input("x", (64, 32), "float16")
+    wide = {"dtype": "float32"}
+    image = Node("reshape", (Node("cast", (x,), wide),), {"newshape": (4, 16, 32)})
+    slope = Node("multiply", (image, Node("exp", (Node("multiply", (image, image)),))))
+    rows = Node("reshape", (slope,), {"newshape": (64, 32)})
+    out = Node("cast", (Node("multiply", (Node("cast", (dy,), wide), rows)),), {"dtype": "float16"})
+    given = {k: np.random.default_rng(4).random((64, 32)).astype("float16") for k in ("dy", "x")}
+    found, graph = run({"inputs": [dy, x], "out": out}, **given)
+    assert not [n for n in graph.nodes if n.dtype == "float32"]
+    a = given["x"].astype("float64")
+    assert close(found["out"], given["dy"] * a * np.exp(a * a), 1e-3)
+
+
+def test_what_is_normalised_by_a_mean_that_is_a_result_is_not_stored_in_float32():
+    x = Input("x", (64, 32), "float16")
+    wide = Node("cast", (x,), {"dtype": "float32"})
+    over = {"axis": (1,), "keepdims": True}
+    mean = Node("multiply", (Node("sum", (wide,), over), 1 / 32))
+    rest = Node("subtract", (wide, mean))
+    outputs = {
+        "mean": mean, "square": Node("sum", (Node("multiply", (rest, rest)),), over),
+        "out": Node("cast", (rest,), {"dtype": "float16"}),
+    }  # fmt: skip
+    values = np.random.default_rng(5).normal(1, 1, (64, 32)).astype("float16")
+    found, graph = run({"inputs": [x], **outputs}, x=values)
+    assert not [n for n in graph.nodes if n.dtype == "float32" and 32 in n.shape]
+    a = values.astype("float64")
+    assert close(found["square"][:, 0], ((a - a.mean(1, keepdims=True)) ** 2).sum(1), 1e-3)
+
+
 def test_a_sum_that_waits_for_another_is_not_joined_with_it():
     x = Input("x", (64, 32), "float32")
     over = {"axis": (0,), "keepdims": True}

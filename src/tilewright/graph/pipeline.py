@@ -29,7 +29,7 @@ from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.single_pixels import single_pixels
 from tilewright.graph.passes.sink_reshapes import (
-    lift_thin_reshapes,
+    lift_reshapes,
     sink_reshapes,
     sink_reshapes_of_sums,
     sink_thin_reshapes,
@@ -66,7 +66,7 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
 
 #: Of GPUs, before what makes programs, and behind it.
 BEFORE_PROGRAMS: tuple[Callable[[Graph], Graph], ...] = (
-    lift_thin_reshapes,  # nothing between a normalisation and what it is of
+    lift_reshapes,  # nothing between a normalisation and what it is of
     gate_weights,  # images are not scaled by a program of its own
     windows_apart,  # what moves images into patches is a program
     split_sums,  # columns first, which blocks share

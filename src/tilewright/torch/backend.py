@@ -41,8 +41,8 @@ def tilewright(
         raise ArgumentError(f"the backend tilewright has no mode {mode!r}: leave it out")
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.aot_autograd import make_boxed_func
-    from torch._functorch.partitioners import min_cut_rematerialization_partition
 
+    from tilewright.torch.joint import cut
     from tilewright.torch.partition import partition
 
     def compiler(freezes: bool) -> Callable[..., Any]:
@@ -60,9 +60,10 @@ def tilewright(
     backend = aot_autograd(
         fw_compiler=compiler(False),
         inference_compiler=compiler(True),
-        # Of what is cheap, what the backward pass needs is computed again there, not stored.
-        partition_fn=min_cut_rematerialization_partition,
+        partition_fn=cut,
         decompositions=decompositions,
+        # Buffers that a graph changes are written in it, all at once.
+        keep_inference_input_mutations=True,
     )
     return backend(module, inputs)  # type: ignore[no-any-return]
 

@@ -30,6 +30,8 @@ _ALIASES = frozenset(
     "view _unsafe_view permute expand unsqueeze squeeze t transpose split split_with_sizes unbind "
     "alias detach".split()
 )
+#: What changes an input.
+_WRITE = torch.ops.aten.copy_.default
 #: By operator, the result of which PyTorch's kernels on a GPU are sooner: places of maxima.
 _LATE = {"aten::max_pool2d_with_indices": 1}
 
@@ -104,6 +106,8 @@ def _tensors(node: fx.Node) -> list[torch.Tensor]:
 
 def obstacle(node: fx.Node) -> str:
     """Why a node is not supported; nothing where it is."""
+    if node.target is _WRITE:
+        return "it changes an input"
     value = node.meta.get("val")
     several = isinstance(value, (list, tuple))
     results = list(value) if several else [value]
@@ -159,13 +163,16 @@ def partition(
     """
     taken = Taken()
     made_where_read(module)
+    counters = _counters(module)
     support = _Support(module)
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
     parts = [p for p in partitioner.propose_partitions() if _is_work(list(p.nodes))]
     _leave_views(module, parts)
     inside = {n for p in parts for n in p.nodes}
     for node in module.graph.nodes:
-        if node.op in ("placeholder", "output", "get_attr") or node.target is operator.getitem:
+        if node.op in ("placeholder", "output", "get_attr"):
+            continue
+        if node.target in (operator.getitem, _WRITE):
             continue
         name = str(node.target)
         if node in inside:
@@ -185,8 +192,44 @@ def partition(
             region = Region(inner, is_static, freeze, shapes, precision)
             taken.regions.append(region)
             setattr(fused, str(node.target), region)
+    _write_last(fused, counters)
     fused.recompile()
     return fused, taken
+
+
+def _counters(module: fx.GraphModule) -> dict[int, list[fx.Node]]:
+    """Inputs that a graph adds a number to and nothing else, by this number, as the batches that
+    normalisations count; without the nodes that do it."""
+    found: dict[int, list[fx.Node]] = {}
+    for node in module.graph.find_nodes(op="call_function", target=_WRITE):
+        to, value = node.args[:2]
+        if (
+            not node.users and to.op == "placeholder" and list(value.users) == [node]
+            and value.target is torch.ops.aten.add.Tensor and not value.kwargs
+            and value.args[0] is to and type(value.args[1]) is int
+        ):  # fmt: skip
+            found.setdefault(value.args[1], []).append(to)
+            module.graph.erase_node(node)
+            module.graph.erase_node(value)
+    return found
+
+
+def _write_last(module: fx.GraphModule, counters: Mapping[int, list[fx.Node]]) -> None:
+    """Write what a graph changes of its inputs at its end, behind all that reads them, by one call
+    for each type: the statistics of a network's normalisations are some hundred tensors."""
+    groups: dict[Any, list[fx.Node]] = {}
+    for node in module.graph.find_nodes(op="call_function", target=_WRITE):
+        to, value = (n.meta["val"] for n in node.args[:2])
+        if not node.users and to.shape == value.shape:
+            groups.setdefault((to.dtype, value.dtype, to.device, value.device), []).append(node)
+    with module.graph.inserting_before(module.graph.output_node()):
+        for number, inputs in counters.items():
+            module.graph.call_function(torch.ops.aten._foreach_add_.Scalar, (inputs, number))
+        for nodes in groups.values():
+            lists = tuple([n.args[k] for n in nodes] for k in (0, 1))
+            module.graph.call_function(torch.ops.aten._foreach_copy_.default, lists)
+    for node in (n for nodes in groups.values() for n in nodes):
+        module.graph.erase_node(node)
 
 
 def _leave_views(module: fx.GraphModule, parts: Sequence[Partition]) -> None:

@@ -48,6 +48,20 @@ def _expand(n: Operation) -> Value:
 
 def _as_strided(n: Operation) -> Value:
     """Of all elements, in another order or shape."""
+    order, wanted = _orders(n)
+    lies = reshape(permuted(n.x, order), tuple(n["size"][d] for d in wanted))
+    return permuted(lies, inverse(wanted))
+
+
+def _as_strided_scatter(n: Operation) -> Value:
+    """Where all elements are other ones: these, in the order or shape of the first operand."""
+    order, wanted = _orders(n)
+    lies = reshape(permuted(n["src"], wanted), tuple(n.x.shape[d] for d in order))
+    return permuted(lies, inverse(order))
+
+
+def _orders(n: Operation) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """How the first operand lies in memory, and how a view of all its elements does."""
     x, size, strides = n.x, n["size"], n["stride"]
     order = None if n.strides is None else memory_order(x.shape, n.strides)
     wanted = memory_order(size, strides)
@@ -56,8 +70,7 @@ def _as_strided(n: Operation) -> Value:
     assert n.strides is not None
     if not (is_dense(x.shape, n.strides, order) and is_dense(size, strides, wanted)):
         raise n.error("there are gaps in memory")
-    lies = reshape(permuted(x, order), tuple(size[d] for d in wanted))
-    return permuted(lies, inverse(wanted))
+    return order, wanted
 
 
 def _unsqueeze(n: Operation) -> Value:
@@ -242,7 +255,9 @@ def _pixel_shuffle(n: Operation) -> Value:
 
 CONVERTERS: dict[str, Converter] = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape"), _view),
-    "as_strided": _as_strided, "permute": _permute, "expand": _expand,
+    "as_strided": _as_strided, "as_strided_scatter": _as_strided_scatter,
+    "copy": lambda n: n("broadcast_to", cast(n["src"], n.dtype), shape=n.x.shape),
+    "permute": _permute, "expand": _expand,
     "unsqueeze": _unsqueeze, "squeeze": _squeeze,
     "t": lambda n: swapped(n, n.x, 0, n.x.rank - 1) if n.x.rank else n.x,
     "transpose": lambda n: swapped(n, n.x, n["dim0"], n["dim1"]),

@@ -84,7 +84,11 @@ def _joined(group: Sequence[Node], operands: Sequence[Value]) -> dict[Value, Val
 def _groups(graph: Graph) -> list[list[Node]]:
     """Sums to join, none of which another one of them waits for: as many sums stand before each,
     one behind the other, and that holds of groups, too."""
-    uses = graph.uses
+    readers: dict[Value, set[Node]] = {}
+    for node in graph.nodes:
+        for x in node.inputs:
+            readers.setdefault(x, set()).add(node)
+    place = {x: k for k, x in enumerate(graph.values)}
     before: dict[Value, int] = {}
     found: dict[object, list[tuple[list[Node], set[Value]]]] = {}
     for value in graph.values:
@@ -97,7 +101,7 @@ def _groups(graph: Graph) -> list[list[Node]]:
         source = value.inputs[0]
         wide = source.dtype in ("float16", "bfloat16", "float32")
         key = (depth, value.attributes["axis"], source.shape, wide or source.dtype)
-        leaves = _leaves(source, uses)
+        leaves = _leaves(value, readers, place)
         groups = found.setdefault(key, [])
         for group, known in groups:
             if known & leaves and len(group) < _MOST:
@@ -119,17 +123,22 @@ def _is_of_columns(node: Node) -> bool:
     return tuple(axis) in (tuple(range(node.rank - 1)), tuple(range(1, node.rank - 1)))
 
 
-def _leaves(x: Value, uses: Mapping[Value, int]) -> set[Value]:
+def _leaves(
+    node: Node, readers: Mapping[Value, set[Node]], place: Mapping[Value, int]
+) -> set[Value]:
     """What is read of memory for a sum: tensors of its shape behind functions of elements that are
     for it alone."""
     found: set[Value] = set()
-    waiting = [x]
+    inside, (x,) = {node}, node.inputs
+    waiting = {x}
     while waiting:
-        value = waiting.pop()
+        value = max(waiting, key=lambda v: place.get(v, -1))  # all that read it have been seen
+        waiting.remove(value)
         function = FUNCTIONS.get(value.operator) if isinstance(value, Node) else None
-        alone = function is not None and function.kind == "broadcast" and uses[value] == 1
+        alone = function is not None and function.kind == "broadcast" and readers[value] <= inside
         if alone and isinstance(value, Node):
-            waiting += value.inputs
+            inside.add(value)
+            waiting |= set(value.inputs)
         elif value.shape == x.shape and not isinstance(value, Constant):
             found.add(value)
     return found

@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeGuard
 
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.channels_last import REDUCTIONS
 from tilewright.graph.passes.make_programs import is_thin, sums_rows
+from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Constant, Node, Operand, Value
+from tilewright.graph.views import VIEWS
 from tilewright.topi.functions import FUNCTIONS
 
 
@@ -58,50 +61,91 @@ def sink_thin_reshapes(graph: Graph) -> Graph:
     return graph.map(lambda _, node: _reduced(node) or _in_rows(node) or node)
 
 
-def lift_thin_reshapes(graph: Graph) -> Graph:
-    """Change the shape of what is computed element by element before it, where its rows are
-    summed: then one program has all of them, and rows of no other shape.
+def lift_reshapes(graph: Graph) -> Graph:
+    """Change the shape of what is computed element by element before it, where other functions read
+    the result: then one program has all of them.
 
     >>> from tilewright.graph.value import Input
     >>> x = Input("x", (4, 1, 1, 64), "float32")
     >>> y = Node("reshape", (Node("divide", (x, 49)),), {"newshape": (4, 64)})
     >>> s = Node("sum", (y,), {"axis": (1,), "keepdims": True})
-    >>> print(lift_thin_reshapes(Graph("g", (x,), {"y": Node("subtract", (y, s))})))
+    >>> print(lift_reshapes(Graph("g", (x,), {"y": Node("subtract", (y, s))})))
     g(x: float32[4x1x1x64]):
       %0 = reshape(x, newshape=(4, 64))  # float32[4x64]
       %1 = divide(%0, 49)  # float32[4x64]
       %2 = sum(%1, axis=(1,), keepdims=True)  # float32[4x1]
       y = subtract(%1, %2)  # float32[4x64]
 
-    Before programs, which begin behind a sum of columns, as the mean of an image is.
+    Before programs, which begin behind a sum of columns, as the mean of an image is. Reshapes move
+    as far as what is stored or not at all, but for sums of rows those that add or drop dimensions
+    of one element, which programs take in. Where one cannot move up, what is done to its one
+    operand moves before it.
     """
     uses = dict(graph.uses)
     summed = {n.inputs[0] for n in graph.nodes if sums_rows(n)}
+    functions = (n for n in graph.nodes if n.operator in FUNCTIONS and n.operator not in VIEWS)
+    read = {x for n in functions for x in n.inputs}
 
     def change(old: Node, now: Node) -> Value:
-        made = _lifted(now, uses) if is_thin(now) and old in summed else now
+        lifts = now.operator == "reshape" and (
+            (is_thin(now) and old in summed) or (old in read and _moves(now.inputs[0], uses))
+        )
+        made = _lifted(now, uses) if lifts else _before_reshape(now, uses) or now
         uses[made] = uses[old]
         return made
 
     return graph.map(change)
 
 
-def _lifted(node: Node, uses: Mapping[Value, int]) -> Value:
-    """A thin reshape before the functions of elements that it reads."""
+def _moves(x: Value, uses: Mapping[Value, int]) -> bool:
+    """Whether all functions of elements up to what is stored may have another shape."""
+    if not _by_elements(x) or uses.get(x, 1) > 1:
+        return True
+    return all(o.shape == x.shape and _moves(o, uses) for o in x.inputs)
+
+
+def _lifted(node: Value, uses: Mapping[Value, int]) -> Value:
+    """A reshape before the functions of elements that it reads."""
+    if not isinstance(node, Node) or node.operator != "reshape":
+        return node
     x = node.inputs[0]
-    if not isinstance(x, Node) or uses.get(x, 1) > 1 or not x.inputs:
-        return node
-    function = FUNCTIONS.get(x.operator)
-    if function is None or function.kind != "broadcast":
-        return node
+    if not _by_elements(x) or (uses.get(x, 1) > 1 and x.operator != "cast"):
+        return node  # a cast costs nothing where a program takes it in
     if any(o.shape != x.shape for o in x.inputs):
         return node
-    given = [_lifted(_thin(o, node.shape), uses) if isinstance(o, Value) else o for o in x.operands]
+    given = [
+        _lifted(_shaped(o, node.shape), uses) if isinstance(o, Value) else o for o in x.operands
+    ]
     return build(x.operator, *given, name=x.name, **x.attributes)
 
 
-def _thin(x: Value, shape: tuple[int, ...]) -> Node:
-    return Node("reshape", (x,), {"newshape": shape})
+def _shaped(x: Value, shape: tuple[int, ...]) -> Value:
+    """A value in another shape, which it may have had itself before a cast."""
+    source = owner(x)
+    if isinstance(source, Node) and source.operator == "cast":
+        before = owner(source.inputs[0])
+        if before.shape == shape != source.shape:
+            return Node("cast", (before,), source.attributes, source.name)
+    return source if source.shape == shape else Node("reshape", (source,), {"newshape": shape})
+
+
+def _before_reshape(node: Node, uses: Mapping[Value, int]) -> Value | None:
+    """A function of one operand, which is another one's result in another shape, in its shape."""
+    if not _by_elements(node) or len(node.inputs) != 1:
+        return None
+    (x,) = node.inputs
+    source = owner(x)
+    alone = uses.get(x, 1) == uses.get(source, 1) == 1 and not is_thin(x)
+    if x is source or not alone or not _by_elements(source):
+        return None
+    given = [source if isinstance(o, Value) else o for o in node.operands]
+    return reshape(build(node.operator, *given, name=node.name, **node.attributes), node.shape)
+
+
+def _by_elements(x: Value) -> TypeGuard[Node]:
+    if not isinstance(x, Node) or x.operator not in FUNCTIONS or not x.inputs:
+        return False
+    return FUNCTIONS[x.operator].kind == "broadcast"
 
 
 def _in_rows(node: Node) -> Value | None:

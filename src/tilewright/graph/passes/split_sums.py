@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from tilewright.graph.builder import build
+from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
 from tilewright.graph.value import Node, Value
 
@@ -28,7 +28,8 @@ def split_sums(graph: Graph) -> Graph:
 
     On GPUs: one block would add all of what becomes one result, while most of the others have
     nothing to do. Sums of columns are divided among blocks, and :func:`join_sums` computes several
-    of the same tensor at once. Not of 16 bits, in which what is between would be rounded.
+    of the same tensor at once: those that drop their dimensions are reshapes of such that do not.
+    Not of 16 bits, in which what is between would be rounded.
     """
     return graph.map(_split)
 
@@ -38,8 +39,13 @@ def _split(_: Node, node: Node) -> Value:
         return node
     (x,) = node.inputs
     given = node.attributes.get("axis")
-    if given is None or isinstance(given, int) or not node.attributes.get("keepdims"):
+    if given is None or isinstance(given, int):
         return node
+    if not node.attributes.get("keepdims"):
+        if sorted(a % x.rank for a in given) != list(range(x.rank - 1)):
+            return node
+        total = build("sum", x, name=node.name, axis=tuple(given), keepdims=True)
+        return reshape(total, node.shape)
     axes, last = sorted(a % x.rank for a in given), x.rank - 1
     before = [a for a in axes if a != last and x.shape[a] != 1]
     results = math.prod(node.shape)
