@@ -74,6 +74,11 @@ def ours(operator, x):
     return tilewright.load(proto.SerializeToString())(x)
 
 
+def test_infinite_sums_of_exponentials_are_infinite():
+    x = np.array([[1, np.inf], [-np.inf, -np.inf], [2, -np.inf]], "float32")[None, :, :]
+    np.testing.assert_array_equal(ours("ReduceLogSumExp", x), [[[np.inf], [-np.inf], [2]]])
+
+
 @pytest.mark.parametrize("operator", WIDE_SUMS)
 def test_sums_of_16_bits_are_wide(operator):
     """Sums of squares, and of an image, are more than a float16 holds; what is made of them is
