@@ -64,7 +64,8 @@ _NEAR, _FAR = 32, 11
 @dataclass(frozen=True)
 class _Cores:
     """Threads, each of a core, and whether it multiplies two vectors of 512 bits in a cycle, as
-    those with AMX do. Others that do, as Skylake-SP, are priced like those that multiply one."""
+    those with AMX do. Others that do, as Skylake-SP, are priced like those that multiply one; so
+    are several threads, with which networks were not faster by these prices."""
 
     threads: int
     twice: bool
@@ -73,7 +74,8 @@ class _Cores:
     def of(cls, target: Target) -> _Cores:
         from tilewright.runtime.llvm_host import thread_count
 
-        return cls(thread_count(target), "amx-tile" in features(target))
+        threads = thread_count(target)
+        return cls(threads, threads == 1 and "amx-tile" in features(target))
 
 
 def suits(p: Problem) -> bool:
