@@ -58,8 +58,9 @@ _TILE, _RESULT = 0.5, 1.05e-4
 #: no numbers; and a single box of 16 bits, from how many results on.
 DIRECT, _KEPT, _APART, _SINGLE, _HIGH = 0.6, {False: 0.97, True: 0.85}, 1.1, 0.9, 192
 
-#: What is left of how much longer narrow tiles take, where an SM has one of many steps.
-_ALONE = 0.45
+#: What is left of how much longer tiles take that have no more results, or channels, and these as
+#: rows, where an SM has one of many steps.
+_NARROW, _ALONE = 128, 0.45
 #: Steps of a tile, at least, of which an SM has several whose channels are rows of instructions.
 _DEEP = 16
 #: Results of a part where channels are rows of instructions.
@@ -284,7 +285,7 @@ def predicted(
     if of.phases > 1:  # a block has one tile, and some have more steps
         taken, begin = max(of.taps * of.parts, r.uneven * tiles / slots * steps), rounds * r.begin
     high, columns = (own, rows) if tile.turned else (rows, own)
-    alone = rounds == 1 and steps >= _DEEP
+    alone = tile.turned and rounds == 1 and steps > _DEEP and max(own, rows) <= _NARROW
     times = r.products + r.narrow * (_ALONE if alone else 1) / columns_of(columns, problem.dtype)
     wider = tile.turned and rows > own  # what is shared is the larger factor
     shared = (r.filters if wider else r.cluster) * (tile.boxes_to > 1)

@@ -130,8 +130,7 @@ class Sums:
         for rows, columns in product(_FILTERS, _CHANNELS):
             fits = rows <= max(ROWS, self.rows) and columns <= max(ROW, self.columns)
             narrow = min(rows, columns) < _SQUARE < max(rows, columns)
-            held = self.held // BoxGradientTile(channels=columns, producer=1).held_parts
-            produced = has_registers(rows, columns + 2 * held)
+            produced = has_registers(rows, columns + 2 * self.held)
             if narrow or not fits or not (produced or self._has_registers(rows, columns)):
                 continue
             count, step = self.count(rows, columns), (rows + columns) * _BYTES

@@ -9,9 +9,8 @@ from functools import cache
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.parameters import later
 
-#: Threads of a warpgroup, rows of its matrix, and those that a warp has of them; and columns of a
-#: tile of which a thread has room for what it multiplies of a step beside its sums.
-LANES, ROWS, WARP_ROWS, _MANY = 128, 64, 16, 192
+#: Threads of a warpgroup, rows of its matrix, and those that a warp has of them.
+LANES, ROWS, WARP_ROWS = 128, 64, 16
 
 
 @cache
@@ -141,9 +140,3 @@ class BoxGradientTile:
     def groups(self) -> int:
         """Warpgroups."""
         return max(1, self.rows) * (self.filters // ROWS)
-
-    @property
-    def held_parts(self) -> int:
-        """In how many parts a thread has in registers what it multiplies of a step, where that is
-        not in shared memory: of many sums, beside a producer, it has room for half of it."""
-        return 2 if self.producer and self.channels > _MANY else 1
