@@ -109,7 +109,7 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
         directly = channels in direct
-        kept = holds(problem, rows, channels, False)[1]
+        kept = holds(problem, rows, channels, False)[1] if directly else 0
         staged = of.staged(problem, rows, channels, directly)
         columns = columns_of(channels // slices, p.dtype)
         partly = in_sectors(channels * of.stored, wide * of.stored)

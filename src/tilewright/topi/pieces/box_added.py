@@ -11,6 +11,7 @@ from tilewright.te import Tensor
 from tilewright.topi.gpu.machine import most_registers
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
+from tilewright.topi.pieces.box_blocks import wide_of
 from tilewright.topi.pieces.box_products import load
 from tilewright.topi.pieces.box_results import extents_of
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile
@@ -21,8 +22,8 @@ from tilewright.topi.problem import Problem
 #: Registers of a thread beside its sums and what is added to them, and beside all that it holds,
 #: the most of the latter of which the compiler spills none, and threads that have a row of results.
 _OTHERS, _BESIDE, _MOST, _ROW = 30, 40, 168, 4
-#: Bytes that a thread loads at once of what lies in the order of its channels, and those of pairs.
-_VECTOR, _PAIR = 16, 4
+#: Bytes that a thread loads at once of what lies in the order of its channels.
+_VECTOR = 16
 
 
 def parted(d: BoxDeclaration, tile: BlockTile) -> tuple[Tensor, ...]:
@@ -70,11 +71,11 @@ def hold(
     boxes of a ``block`` have ``alike``, from before its first one on, and what is added to results,
     unless TMA has ``brought`` it, from before ``at`` sums are computed. What several threads hold
     alike, they load alike."""
-    if tile.turned or d.numbers or d.boxes.slices > 1:
+    # Elsewhere, or of fewer channels than a tile has, who holds what does not follow.
+    if d.numbers or not leaves_directly(d, tile) or wide_of(d) % tile.channels:
         return
-    directly = leaves_directly(d, tile)
     results, numbers = holds(d.problem, tile.groups * ROWS, tile.channels, bool(tile.staged))
-    early = directly and bool(results) and len(d.added) == 1 and not brought
+    early = bool(results) and len(d.added) == 1 and not brought
     for step in d.problem.epilogue:
         for name, shape in step.tensors:
             tensor = d.inputs[name]
@@ -90,6 +91,6 @@ def hold(
             own.compute_at(*place)
             *rest, c = own.op.axis
             size = dtype(tensor.dtype).bytes
-            c, lane = own.split(c, factor=max(1, (_VECTOR if directly else _PAIR) // size))
+            c, lane = own.split(c, factor=_VECTOR // size)
             own.unroll(*rest, c)
             own.vectorize(lane)
