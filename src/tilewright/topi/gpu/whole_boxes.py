@@ -122,6 +122,8 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
         stores *= DIRECT if directly and of.stored == written == 2 else 1
         others = -(-wide // channels) * of.phases
         parts = _parts(problem, of, channels, directly) if by_parts and not added + read else ()
+        if directly and wide < channels:  # conditions would be around sums
+            parts = ()
         for box in _boxes(of, groups):
             seen = reach(p, box)
             if max(seen) > LARGEST:
