@@ -14,6 +14,7 @@ from tilewright.graph.passes.channels_last import channels_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.gate_weights import gate_weights
+from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
@@ -562,3 +563,17 @@ def test_channels_of_other_images_are_scaled_where_they_are(more):
         graph = Graph("g", graph.inputs, {**graph.outputs, "z": scaled})
     names = [n.operator for n in gate_weights(graph).nodes]
     assert names == [n.operator for n in graph.nodes]
+
+
+@pytest.mark.parametrize("function", ["max", "min", "relu"])
+def test_what_has_a_negative_scale_is_compared_as_what_it_stands_for(function: str) -> None:
+    """Its integers are in the other order."""
+
+    def last(scale: float) -> str:
+        x = Input("x", (1, 4, 6, 6), "uint8")
+        given = {} if function == "relu" else {"axis": (2, 3)}
+        y = Node(function, (Node("dequantize", (x, scale, 128)),), given)
+        (made,) = integer_products(Graph("g", (x,), {"y": y})).outputs.values()
+        return made.operator
+
+    assert (last(0.5), last(-0.5)) == ("dequantize", function)

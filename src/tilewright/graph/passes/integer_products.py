@@ -93,13 +93,18 @@ def _numbers(m: Match) -> Mapping[str, Any] | None:
     return {} if not any(isinstance(m[name], Value) for name in "sz") else None
 
 
+def _in_order(m: Match) -> Mapping[str, Any] | None:
+    """That integers have the order of what they stand for, which a negative scale turns round."""
+    return _numbers(m) if not isinstance(m["s"], Value) and m["s"] > 0 else None
+
+
 def _same_type(m: Match) -> Mapping[str, Any] | None:
     return {} if m["x"].dtype == m.root.dtype and _numbers(m) is not None else None
 
 
 def _float(m: Match) -> Mapping[str, Any] | None:
     """That a value is a float32 in some order that its quantised one has, too."""
-    return _numbers(m) if isinstance(m["x"], Node) and m["x"].dtype == "float32" else None
+    return _in_order(m) if isinstance(m["x"], Node) and m["x"].dtype == "float32" else None
 
 
 def _zeros(m: Match) -> Mapping[str, Any] | None:
@@ -202,9 +207,9 @@ def _by_channel(node: Node, w: Value, scale: Operand) -> np.ndarray[Any, Any] | 
 _Condition = Callable[[Match], "Mapping[str, Any] | None"]
 MOVES = (
     Rule("quantize(dequantize(x, s, z), s, z)", "x", _same_type),
-    *(Rule(f"{f}(dequantize(x, s, z))", f"dequantize({f}(x), s, z)", _numbers) for f in MOVING),
+    *(Rule(f"{f}(dequantize(x, s, z))", f"dequantize({f}(x), s, z)", _in_order) for f in MOVING),
     *(Rule(f"quantize({f}(x), s, z)", f"{f}(quantize(x, s, z))", _float) for f in MOVING),
-    Rule("relu(dequantize(x, s, z))", "dequantize(maximum(x, z), s, z)", _numbers),
+    Rule("relu(dequantize(x, s, z))", "dequantize(maximum(x, z), s, z)", _in_order),
     Rule("constant_pad(dequantize(x, s, z))", "dequantize(constant_pad(x, value=z), s, z)", _zeros),
 )
 PRODUCTS = (
