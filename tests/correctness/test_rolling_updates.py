@@ -339,3 +339,28 @@ def _weighted_in_steps(s: Schedule, out: Any, weighted: Any, step: int) -> Any:
     turn, own = s[weighted].split(s[weighted].op.reduce_axis[0], factor=step)
     s[weighted].reorder(turn, *s[weighted].op.axis, own)
     return turn
+
+
+@pytest.mark.parametrize("scale", [1.442695, 0.5100697])  # whose products round up, and down
+@pytest.mark.parametrize("target", ["llvm", "c"])
+def test_rows_without_a_score_stay_zero_where_products_are_fused(target, scale):
+    """What an element that stays the same is multiplied with is exactly 1."""
+    x, v = te.placeholder((2, 8), name="x"), te.placeholder((8, 3), name="v")
+    j, jw = te.reduce_axis((0, 8), "j"), te.reduce_axis((0, 8), "jw")
+    largest = te.compute((2,), lambda i: te.max(x[i, j], axis=j), name="Largest")
+    powers = te.compute(
+        (2, 8), lambda i, j: te.exp2(x[i, j] * scale - te.max(largest[i], -1e30) * scale)
+    )
+    out = te.compute((2, 3), lambda i, e: te.sum(powers[i, jw] * v[jw, e], axis=jw), name="Out")
+    s = te.create_schedule(out.op)
+    row, e = s[out].op.axis
+    turn, own = s[out].split(jw, factor=2)
+    s[out].reorder(row, turn, e, own)
+    along, _ = s[largest].split(j, factor=2)
+    s[largest].rolling_update(along, s[out], turn)
+    s[powers].compute_at(s[out], turn)
+    scores = np.full((2, 8), -np.inf, "float32")
+    scores[1, 5] = 0.0
+    found = np.full((2, 3), np.nan, "float32")
+    tilewright.build(s, [x, v, out], target)(scores, np.ones((8, 3), "float32"), found)
+    assert (found == [[0.0] * 3, [1.0] * 3]).all()

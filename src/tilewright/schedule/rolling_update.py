@@ -25,7 +25,7 @@ from tilewright.ir.expr import (
     Sub,
     Var,
 )
-from tilewright.ir.ops import cast, const, select, sub, unary
+from tilewright.ir.ops import cast, const, mul, select, sub, unary
 from tilewright.ir.visit import exprs, free_vars, substitute, uses
 from tilewright.schedule.attach import compute_at, depends
 from tilewright.schedule.schedule import Schedule
@@ -135,9 +135,17 @@ class Exponent:
 
     def factor(self, old: Expr, new: Expr, first: Expr) -> Expr:
         """What terms are multiplied with where the element changes, which is ``first`` to begin
-        with: 1 where it stays that, as the difference of two infinite values is NaN."""
-        before, after, begun = (substitute(self.value, {self.read: e}) for e in (old, new, first))
-        made = unary(self.function, sub(before, after))
+        with: 1 where it stays that, as the difference of two infinite values is NaN. A number that
+        both values are multiplied with multiplies their difference, which is 0 where they are the
+        same: a fused multiplication would leave what one of the two products was rounded by."""
+        value, scale = self.value, None
+        match value:
+            case Mul(a, FloatImm() as number):
+                value, scale = a, number
+        before, after = (substitute(value, {self.read: e}) for e in (old, new))
+        begun = substitute(self.value, {self.read: first})
+        difference = sub(before, after)
+        made = unary(self.function, difference if scale is None else mul(difference, scale))
         if math.isfinite(_number(begun)):
             return made
         return select(old.equal(new), const(1, made.dtype), made)
