@@ -1,4 +1,4 @@
-"""What is counted in closed form of tiles is what lowered programs do."""
+"""What sketches count in closed form is what the lowered program does."""
 
 from __future__ import annotations
 
@@ -13,14 +13,11 @@ from tests.support.depthwise import encode, random_inputs
 from tests.support.walk import products
 
 import tilewright
-from tilewright.ir.func import Func
-from tilewright.runtime.sim.report import SimReport
-from tilewright.select.cost import cost
-from tilewright.select.products import products as matrices
+from tilewright.runtime.sim.report import SimReport, Traffic
 from tilewright.target import Target
-from tilewright.topi import Conv, Gemm
+from tilewright.target.devices import WARP
+from tilewright.topi import Conv, Conv3d, Gemm
 from tilewright.topi.gpu.conv2d_lanes import LaneTile
-from tilewright.topi.nn.padding import static
 from tilewright.topi.pieces.band_tiles import GradientTile, RowTile, ToeplitzTile, WarpTile
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import Template
@@ -108,20 +105,13 @@ DEPTHWISE = [
     *depthwise(8, 5, pass_="wgrad", stride=2), *depthwise(3, 3, 2, pass_="wgrad"),
     *(Conv.parse((3, 4, 16), (4, 1, 3), 4, padding=1, layout=layout, pass_=pass_)
       for layout in ("NCW", "NWC") for pass_ in ("forward", "dgrad", "wgrad")),
+    *(Conv3d.parse((2, 4, 4, 8, 9), (4, 1, *kernel), 4, padding=1, layout=layout, pass_=pass_)
+      for layout in ("NCDHW", "NDHWC") for pass_ in ("forward", "dgrad", "wgrad")
+      for kernel in ((3, 3, 3), (2, 3, 1))),
 ]  # fmt: skip
 IN_REGISTERS = (
     "gpu.strips", "gpu.planes", "gpu.pixels", "gpu.reduction_planes", "gpu.reduction_pixels",
-    "gpu.reduction_pixel_tiles",
 )  # fmt: skip
-
-
-def launched(func: Func) -> tuple[int, int]:
-    """Threads of a block, and blocks."""
-    extents = [(axis.tag, static(axis.extent, "threads")) for axis in func.launch]
-    threads, blocks = (
-        math.prod(n for tag, n in extents if tag.startswith(of)) for of in ("thread", "block")
-    )
-    return threads, blocks
 
 
 @pytest.mark.parametrize(
@@ -131,18 +121,45 @@ def launched(func: Func) -> tuple[int, int]:
 )
 @settings(max_examples=2)
 @given(data=st.data())
-def test_choices_count_what_kernels_do(name, p, data):
-    """What trees choose by: threads and blocks, and products, of which the last tiles have less."""
+def test_sums_in_registers_are_counted(name, p, data):
     template = TEMPLATES[name]
+    # Of threads with more rows than there are, some programs leave out those.
+    tiles = [t for t in template.candidates(p, SIM) if getattr(t, "rows", 1) <= 4]
+    config = data.draw(st.sampled_from(tiles))
+    assert template.counts is not None
+    c, report = template.counts(p, config), simulated(p, template, config)
+    module = tilewright.lower(*template.scheduled(p, config), SIM)
+    counted = sum(map(products, module.funcs))
+    if p.pass_ == "dgrad" and max(p.stride) > 1:  # phases have more or fewer taps
+        assert p.flops <= report.flops <= 2 * c.multiplies
+    elif p.pass_ == "wgrad" and p.rank == 1:  # the last tile of a row may be trimmed
+        assert p.flops // 2 <= counted <= c.multiplies
+    else:
+        assert c.multiplies == counted
+    assert c.blocks == sum(report.blocks.values())
+    assert c.stored == report.traffic["global"].stores
+    several = p.pass_ == "dgrad" and p.multiplier > 1
+    if p.pass_ != "wgrad" and not several:  # sums of the former are in shared memory, too
+        assert c.copied == report.traffic.get("shared", Traffic()).stores
+
+
+@pytest.mark.parametrize(
+    "p", [p for p in DEPTHWISE if TEMPLATES["gpu.reduction_pixel_tiles"].fits(p, SIM)], ids=str
+)
+@settings(max_examples=2)
+@given(data=st.data())
+def test_sums_over_tiles_are_counted(p, data):
+    template = TEMPLATES["gpu.reduction_pixel_tiles"]
     config = data.draw(st.sampled_from(template.candidates(p, SIM)))
-    k = cost(p, name, np.array([list(vars(config).values())], "float64"))
-    func = tilewright.lower(*template.scheduled(p, config), SIM).funcs[0]
-    assert (k.threads[0], k.blocks[0]) == launched(func)
-    counted = k.threads[0] * k.blocks[0] * k.turns[0] * k.multiplies[0]
-    # Of gradients by the input, trees count the taps of a phase, and one filter of each channel.
-    more = math.prod(p.stride) * p.multiplier if p.pass_ == "dgrad" else 1
-    assert p.flops // 2 / more <= counted
-    assert products(func) <= more * counted
+    config = replace(config, chunks=data.draw(st.sampled_from((1, config.chunks))))
+    assert template.counts is not None
+    c, report = template.counts(p, config), simulated(p, template, config)
+    module = tilewright.lower(*template.scheduled(p, config), SIM)
+    assert p.flops // 2 <= sum(map(products, module.funcs)) <= c.multiplies
+    assert c.blocks == sum(report.blocks.values())
+    assert c.stored == report.traffic["global"].stores
+    if len(module.funcs) == 1:  # the second has shared memory for what it adds
+        assert c.copied == report.traffic["shared"].stores
 
 
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)
@@ -178,8 +195,18 @@ BANDS = [
 
 
 @pytest.mark.parametrize(("p", "tile"), BANDS, ids=str)
-def test_choices_count_threads_and_blocks_of_banded_products(p, tile):
+def test_products_with_bands_are_counted(p, tile):
+    """Of images in whole blocks: of others, a block's last tiles multiply what nobody stores."""
     (template,) = (TEMPLATES[name] for name in BANDED if TEMPLATES[name].config is type(tile))
-    (k,) = matrices(p, template.name, [tile])
-    func = tilewright.lower(*template.scheduled(p, tile), SIM).funcs[0]
-    assert (k.threads, k.blocks) == launched(func)
+    assert template.counts is not None
+    c, report = template.counts(p, tile), simulated(p, template, tile)
+    results = math.prod(p.result.shape)  # of a gradient the second kernel's are no fragments
+    reads = report.traffic["fragment"].loads
+    reads -= c.stored - results if p.pass_ == "wgrad" else results
+    images, rows, columns = tile.product
+    # An mma reads 512 elements for 2048 products, a wgmma both its results and the image.
+    each = 4.0 if images <= WARP else 16 * rows * columns / (16 + rows * columns)
+    assert c.multiplies == reads * each
+    assert c.blocks == sum(report.blocks.values())
+    assert c.copied == report.traffic["shared"].stores
+    assert c.stored == report.traffic["global"].stores

@@ -26,6 +26,7 @@ from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_box
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.gpu.row_product_tiles import row_product_tiles, suits_row_products
 from tilewright.topi.opencl import candidates as opencl
+from tilewright.topi.pieces.band_counts import banded_counts, banded_gradient_counts
 from tilewright.topi.pieces.band_tiles import (
     GradientTile,
     RowTile,
@@ -46,13 +47,13 @@ from tilewright.topi.pieces.windows import form
 from tilewright.topi.sketches.banded import schedule_banded
 from tilewright.topi.sketches.boxes import schedule_boxes
 from tilewright.topi.sketches.plane_gradient import schedule_plane_gradient
-from tilewright.topi.sketches.planes import schedule_planes
-from tilewright.topi.sketches.reductions import schedule_reductions
-from tilewright.topi.sketches.registers import schedule_registers
+from tilewright.topi.sketches.planes import plane_counts, schedule_planes
+from tilewright.topi.sketches.reductions import reduction_counts, schedule_reductions
+from tilewright.topi.sketches.registers import register_counts, schedule_registers
 from tilewright.topi.sketches.row_bands import schedule_row_bands
 from tilewright.topi.sketches.row_products import schedule_row_products
 from tilewright.topi.sketches.strips import schedule_strips
-from tilewright.topi.sketches.tile_sums import schedule_tile_sums
+from tilewright.topi.sketches.tile_sums import schedule_tile_sums, tile_counts
 from tilewright.topi.template import ANY_DEPTHWISE, Template
 
 #: A function that a template has; :class:`Template` says of what.
@@ -114,21 +115,21 @@ def _is_depthwise(p: Any) -> bool:
 #: In the order in which they are tried.
 GPU = (
     Template("gpu.strips", StripTile, schedule_registers, _IMAGES, False, True, opencl.short_strips,
-             form=form, operators=ANY_DEPTHWISE, where=_is_depthwise),
+             form=form, counts=register_counts, operators=ANY_DEPTHWISE, where=_is_depthwise),
     Template("gpu.planes", PlaneTile, schedule_planes, _IMAGES, False, True, gpu.small_plane_tiles,
-             shared=True, where=gpu.has_small_planes, form=form),
+             shared=True, where=gpu.has_small_planes, form=form, counts=plane_counts),
     _ranked("gpu.plane_tiles", PlaneBoxTile, schedule_boxes, plane_box_tiles,
           suits_plane_boxes, least=90, matrices=False),
     _ranked("gpu.plane_bands", PlaneBandTile, schedule_strips, plane_band_tiles,
           suits_plane_bands, least=90),
     _guessed("gpu.toeplitz", ToeplitzTile, schedule_banded, banded.toeplitz_guesses,
-             banded.suits, arch="sm_90a"),
+             banded.suits, arch="sm_90a", counts=banded_counts),
     _ranked("gpu.toeplitz_staged", StagedTile, schedule_banded, staged.staged_tiles,
           staged.suits_staged, arch="sm_90a"),
     _cuda("gpu.toeplitz_warps", WarpTile, schedule_banded, banded.warp_tiles,
-          banded.suits_warps),
+          banded.suits_warps, counts=banded_counts),
     _guessed("gpu.toeplitz_rows", RowTile, schedule_banded, banded.row_guesses,
-             banded.suits_rows),
+             banded.suits_rows, counts=banded_counts),
     _guessed("gpu.plane_products", plane_products.PlaneProductTile,
              plane_products.schedule_plane_products, plane_products.guesses,
              plane_products.suits_plane_products,
@@ -138,7 +139,7 @@ GPU = (
     _guessed("gpu.toeplitz_tf32_rows", RowTile, schedule_banded, banded.row_guesses,
              partial(banded.suits_rows, types=_TF32)),
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
-             shared=True, form=form, types=_FLOATS_AND_BYTES,
+             shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES,
              operators=ANY_DEPTHWISE, where=_is_depthwise),
     _ranked("gpu.pixel_tiles", BoxTile, schedule_boxes, box_tiles, suits_boxes, last=True,
           least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form),
@@ -147,10 +148,11 @@ GPU = (
     _ranked("gpu.sparse_pairs", SparsePairTile, schedule_strips, sparse_pair_tiles,
           suits_sparse_pairs, last=True, least=90),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
-             reduction_tiles, shared=True, form="windows",
+             reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
     _guessed("gpu.toeplitz_wgrad", GradientTile, schedule_banded,
-             banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD),
+             banded.gradient_guesses, banded.suits_gradient, passes=_WGRAD,
+             counts=banded_gradient_counts),
     _ranked("gpu.row_products", RowProductTile, schedule_row_products, row_product_tiles,
           suits_row_products, passes=_WGRAD, arch="sm_90a"),
     _guessed("gpu.plane_gradient", PlaneGradientTile, schedule_plane_gradient,
@@ -160,9 +162,9 @@ GPU = (
     _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, schedule_banded,
              banded.gradient_guesses, partial(banded.suits_gradient, types=_TF32), passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
-             reduction_tiles, shared=True, form="windows",
+             reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
     _ranked("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_tile_sums,
           gradient_pixel_tiles, suits_pixel_sums, passes=_WGRAD, last=True, least=90,
-          matrices=False),
+          counts=tile_counts, matrices=False),
 )  # fmt: skip

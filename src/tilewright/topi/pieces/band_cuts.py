@@ -85,6 +85,18 @@ class Bands(Convolved):
         """Of the matrices, and of the rows of the filter between zeros, in 16 bits."""
         return 2 * self.matrices * (self.depth * self.columns + self.taps)
 
+    def met(self, tile: int) -> int:
+        """Rows of the image that a tile, the ``tile``-th from above, meets; where it has rows of
+        one image, of the filter that meet some of it."""
+        (sh, _), (step, _), height = self.stride, self.dilation, self.image[0]
+        first, seen = tile * self.rows * sh - self.before[0], self.sees(0, self.rows)
+        if self.images > 1:
+            one = step if self.rows == 1 else 1  # between the taps of one row there are none
+            return len(range(-(min(0, first) // one) * one, min(height - first, seen), one))
+        last = first + (self.rows - 1) * sh
+        rows = range(0, self.kernel[0] * step, step)
+        return sum(last + row >= 0 and first + row < height for row in rows)
+
     @property
     def tiles(self) -> tuple[int, int]:
         """Tiles down and across an image."""

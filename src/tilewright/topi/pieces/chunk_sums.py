@@ -76,6 +76,11 @@ def add_chunks(out: Stage, added: Stage, shared: bool = True, ahead: bool = Fals
         added.bind(y, te.thread_axis("threadIdx.y"))
 
 
+def chunk_blocks(results: int) -> int:
+    """Blocks of :func:`add_chunks`."""
+    return -(-results // _TAPS)
+
+
 def add_in_block(
     chunks: ChunkStage, channels: int, threads: Sequence[IterVar]
 ) -> tuple[IterVar, IterVar]:

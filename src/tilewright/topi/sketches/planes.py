@@ -11,11 +11,12 @@ from __future__ import annotations
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
-from tilewright.topi.pieces.counts import image_extents
+from tilewright.topi.pieces.counts import Counts, declared, elements, image_extents
 from tilewright.topi.pieces.loop_order import ROLLING
 from tilewright.topi.pieces.register_tiles import PlaneTile
-from tilewright.topi.pieces.tiling import copy_vectors, thread_axes
+from tilewright.topi.pieces.tiling import copy_vectors, extent_of, thread_axes
 from tilewright.topi.pieces.windows import sum_windows
+from tilewright.topi.problem import Problem
 from tilewright.topi.stages import begin, image_axes
 
 #: Bytes that a thread copies at once.
@@ -68,3 +69,15 @@ def _threads(d: Declaration, tile: PlaneTile) -> int:
     """Of a block, one for each tile of a plane."""
     *_, high, wide = image_extents(d)
     return tile.planes * -(-high // tile.rows) * -(-wide // tile.columns)
+
+
+def plane_counts(p: Problem, tile: PlaneTile) -> Counts:
+    """Of :func:`schedule_planes`."""
+    d = declared(p)
+    n, channels, high, wide = image_extents(d)
+    threads, blocks = _threads(d, tile), n * channels // tile.planes
+    own = min(tile.rows, high) * min(tile.columns, wide)
+    return Counts(
+        blocks, threads, blocks * threads * own * extent_of(*d.sum.op.reduce_axis),
+        elements(d.image) + elements(d.output), elements(d.output),
+    )  # fmt: skip

@@ -17,10 +17,12 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration
-from tilewright.topi.pieces.chunk_sums import add_chunks
+from tilewright.topi.pieces.chunk_sums import add_chunks, chunk_blocks
+from tilewright.topi.pieces.counts import Counts, declared, elements
 from tilewright.topi.pieces.reduction_tiles import ReductionTile
-from tilewright.topi.pieces.tiling import bind
+from tilewright.topi.pieces.tiling import bind, extent_of
 from tilewright.topi.pieces.windows import extent, load_vectors, load_whole
+from tilewright.topi.problem import Problem
 from tilewright.topi.stages import Stages, begin
 
 
@@ -121,3 +123,23 @@ def _own_sums(sums: _Sums, at: IterVar, tag: str) -> IterVar:
     own.bind(thread, te.thread_axis(tag))
     own.unroll(row, column, *data)
     return turn
+
+
+def reduction_counts(p: Problem, tile: ReductionTile) -> Counts:
+    """Of :func:`schedule_reductions`, of both kernels."""
+    d = declared(p, "windows")
+    extents = [extent_of(a) for a in d.sum.op.reduce_axis]
+    *images, high, wide = extents if d.rank > 1 else (extents[0], 1, extents[1])
+    tiles = math.prod(images) * -(-high // tile.rows) * -(-wide // tile.columns)
+    turns = -(-tiles // (tile.lanes * tile.chunks))
+    taps, results = min(tile.taps, _rows(d)), elements(d.output)
+    vector = tile.vector if d.channels_last else 1
+    channels = -(-results // math.prod(d.window) // vector)
+    blocks = tile.chunks * -(-channels // tile.threads) * -(-_rows(d) // taps)
+    threads = tile.threads * tile.lanes
+    own = min(tile.rows, high) * min(tile.columns, wide) * taps * d.window[-1] * vector
+    whole = tile.chunks == 1 and not d.channels_last
+    return Counts(
+        blocks + (0 if whole else chunk_blocks(results)), threads, blocks * threads * turns * own,
+        0, results * (1 if whole else tile.chunks + 1),
+    )  # fmt: skip

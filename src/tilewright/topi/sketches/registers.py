@@ -16,16 +16,19 @@ output that needs it, so that long strips of large filters fit into registers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
+from tilewright.topi.pieces.counts import Counts, declared, elements, image_extents
 from tilewright.topi.pieces.loop_order import place_loads, rolls
 from tilewright.topi.pieces.register_tiles import RegisterTile
 from tilewright.topi.pieces.shared_filter import share_filter
-from tilewright.topi.pieces.tiling import bind
+from tilewright.topi.pieces.tiling import bind, extent_of
 from tilewright.topi.pieces.windows import extent, load_vectors, load_whole, sum_windows
+from tilewright.topi.problem import Problem
 from tilewright.topi.stages import Stages, begin, plane_axes
 
 
@@ -68,6 +71,24 @@ def schedule_registers(d: Declaration, tile: RegisterTile) -> Schedule:
     if kept is not None:
         kept.compute_at(st.out, nest.thread)
     return s
+
+
+def register_counts(p: Problem, tile: RegisterTile) -> Counts:
+    """Of :func:`schedule_registers`. Taps that a phase lacks count as computed; filters that a
+    result sums over count as copied once, where parts of their rows are copied with each."""
+    d = declared(p, "windows")
+    n, *extents = image_extents(d)
+    together = _together(d)
+    units = [-(-e // k) for e, k in zip(extents, together, strict=True)]
+    own = [min(k, u) for k, u in zip(tile.own, units, strict=True)]
+    tiles = [-(-u // k) for u, k in zip(units, tile.own, strict=True)]
+    if not d.channels_last:
+        n, tiles[0] = 1, n * tiles[0]
+    *grid, last = (-(-many // k) for many, k in zip(tiles, tile.threads, strict=True))
+    blocks, threads = n * math.prod(grid) * last, math.prod(tile.threads)
+    multiplies = blocks * threads * math.prod((*own, *together)) * extent_of(*d.sum.op.reduce_axis)
+    copied = n * math.prod(grid) * elements(d.weights) if d.channels_last else 0
+    return Counts(blocks, threads, multiplies, copied, elements(d.output))
 
 
 def _together(d: Declaration) -> tuple[int, int, int]:

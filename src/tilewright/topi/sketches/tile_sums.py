@@ -11,15 +11,19 @@ second kernel with the chunks, where there are several.
 
 from __future__ import annotations
 
+from math import prod
+
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import tma_load
 from tilewright.topi.declare import Declaration
-from tilewright.topi.pieces.chunk_sums import add_in_block, chunk_stage
+from tilewright.topi.pieces.chunk_sums import add_in_block, chunk_blocks, chunk_stage
+from tilewright.topi.pieces.counts import Counts
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
 from tilewright.topi.pieces.tile_sums import as_tile_sums
 from tilewright.topi.pieces.tiling import thread_axes
 from tilewright.topi.pieces.windows import load_whole
+from tilewright.topi.problem import Problem
 from tilewright.topi.stages import scheduled
 
 
@@ -62,3 +66,19 @@ def schedule_tile_sums(d: Declaration, tile: GradientPixelTile = GradientPixelTi
             stage.align_bounds(axis, extent)
         stage.tensorize(own[0], tma_load(shape, str(tensor.dtype)))
     return s
+
+
+def tile_counts(p: Problem, tile: GradientPixelTile) -> Counts:
+    """Of :func:`schedule_tile_sums`, of both kernels."""
+    cut = GradientTiles(p, tile)
+    results, taps = prod(p.result.shape), prod(cut.problem.kernel)
+    groups, steps = -(-cut.problem.channels // tile.channels), cut.steps(cut.problem.batch)
+    blocks, threads = tile.chunks * groups, prod(tile.threads)
+    sums = blocks * threads * taps * tile.vector
+    boxes = blocks * steps * (prod(cut.x_tile) + prod(cut.dy_tile))
+    whole = tile.chunks == 1
+    return Counts(
+        blocks + (0 if whole else chunk_blocks(results)), threads,
+        sums * steps * tile.rows * tile.columns, boxes + sums,
+        results + (0 if whole else blocks * tile.channels * taps),
+    )  # fmt: skip
