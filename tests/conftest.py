@@ -9,6 +9,7 @@ import importlib.util
 import os
 import tempfile
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -104,6 +105,26 @@ _LACKS: dict[str, Callable[[], str]] = {
 @functools.cache
 def _why_not(marker: str) -> str:
     return _LACKS[marker]()
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """In continuous integration, on two cores and without a GPU, of the cases of a test that is
+    marked ``spread`` every second one runs, of those that can; elsewhere all do."""
+    if not os.environ.get("CI") or os.environ.get("HYPOTHESIS_PROFILE") == "long":
+        return
+    seen: Counter[str] = Counter()
+    left: list[pytest.Item] = []
+    for item in items:
+        test = item.nodeid.partition("[")[0]
+        marks = {mark.name for mark in item.iter_markers()}
+        if "spread" in marks and not any(_why_not(name) for name in marks & _LACKS.keys()):
+            seen[test] += 1
+            if seen[test] % 2 == 0:
+                left.append(item)
+    if left:
+        config.hook.pytest_deselected(items=left)
+        gone = set(left)
+        items[:] = [item for item in items if item not in gone]
 
 
 def pytest_collection_finish() -> None:

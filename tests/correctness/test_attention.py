@@ -22,6 +22,7 @@ from tilewright.topi.templates import templates
 TARGETS = ["llvm", "sim", pytest.param("opencl", marks=pytest.mark.needs_opencl)]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_the_first_choice_is_right(p, target):
@@ -36,6 +37,7 @@ def test_other_types_are_right_on_a_cpu(p, dtype):
     assert error(p, chosen_kernel(p, Target.parse("llvm"))) < TOLERANCE[dtype]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)
 def test_tensor_cores_compute_it(p, dtype):
@@ -44,6 +46,7 @@ def test_tensor_cores_compute_it(p, dtype):
     assert error(p, chosen_kernel(p, sim)) < TOLERANCE[dtype]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     "tile",
     [AttentionMmaTile(2), AttentionMmaTile(1, 16, 1), AttentionMmaTile(2, 32, 2, 2),

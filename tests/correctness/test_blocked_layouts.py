@@ -52,6 +52,7 @@ LAYERS = (
 )  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("p", LAYERS, ids=str)
 def test_boxes_bring_blocks_and_copies_of_them(p: Conv, target: str) -> None:
@@ -76,6 +77,7 @@ _OTHERS = (
 _WARPS = TEMPLATES["gpu.byte_products"]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("p", LAYERS + _OTHERS, ids=str)
 def test_warps_multiply_bytes_since_ampere(p: Problem, target: str) -> None:

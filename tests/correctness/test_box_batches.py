@@ -77,6 +77,7 @@ def _any_batch(name: str, p: Conv, tile: Any) -> tuple[Any, list[Any]]:
     return TEMPLATES[name].scheduled(p, tile, te.var("n", most=p.most_batch))
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("name", "p", "tile"), CASES, ids=lambda x: str(x)[:60])
 def test_one_kernel_is_right_for_every_batch(name: str, p: Conv, tile: Any, target: str) -> None:

@@ -64,6 +64,7 @@ _IN_STEPS = [
 ]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("p", _IN_STEPS, ids=str)
 @pytest.mark.parametrize(("stages", "producer"), [(2, False), (5, False), (5, True)])
 @pytest.mark.parametrize("target", TARGETS)

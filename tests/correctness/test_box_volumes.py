@@ -32,6 +32,7 @@ _VOLUMES = [
 ]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("p", _VOLUMES, ids=str)
 @pytest.mark.parametrize("target", TARGETS)
 def test_images_have_three_dimensions(target: str, p: Conv3d) -> None:

@@ -29,6 +29,7 @@ def build(p, tile, target="sim", batch=None):
     return tilewright.build(*template.scheduled(p, tile, batch), target)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
 @pytest.mark.parametrize(
     ("p", "tile"),

@@ -67,6 +67,7 @@ SHARED: list[tuple[str, Conv, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("name", "p", "tile"), SHARED, ids=lambda x: str(x)[:60])
 def test_they_are_right(name: str, p: Conv, tile: Any, target: str) -> None:

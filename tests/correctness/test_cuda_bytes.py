@@ -59,6 +59,7 @@ _NUMBERS = np.concatenate([
 ]).repeat(2)[: 4 * 1040]  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("vector", [2, 4, 16])
 @pytest.mark.parametrize(("kind", "low", "high"), [
     ("int8", -128, 127), ("int8", 0, 127), ("int8", -7, 90), ("uint8", 0, 255), ("uint8", 3, 255),

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_program(name: str, tmp_path: Path) -> None:
     program = PROGRAMS[name]()

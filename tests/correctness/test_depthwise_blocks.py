@@ -34,6 +34,7 @@ PROBLEMS = [
 TILES = [BlockTile(4, 4), BlockTile(1, 5, 8, 3, 2, 0), BlockTile(2, 3, 16, 2, 1, 1, 2)]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(
     ("tile", "target"),
     list(zip(TILES, ["llvm", "llvm -arch=avx2", "llvm -threads=2"], strict=True)),

@@ -75,6 +75,7 @@ def test_every_filter_of_a_channel_counts(pass_: str, layout: str, target: str) 
     assert _error(p, target) < TOLERANCE["float32"]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("kernel", [(1, 9), (2, 4), (51, 5)], ids=str)
 @pytest.mark.parametrize("layout", IMAGES)
@@ -131,6 +132,7 @@ def test_an_epilogue_keeps_what_is_not_a_number(target: str) -> None:
 HALVES = ["float16", "bfloat16"]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("dtype", HALVES)
 @pytest.mark.parametrize("layout", IMAGES)

@@ -43,6 +43,7 @@ _VOLUMES = [
 _OF_VOLUMES = ("gpu.strips", "gpu.pixels", "gpu.reduction_planes", "gpu.reduction_pixels")
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", [
     "sim", pytest.param("cuda -arch=sm_90a", marks=pytest.mark.needs_cuda),
 ])  # fmt: skip

@@ -85,6 +85,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("p", ODD, ids=str)
 def test_odd_shapes_are_right_by_the_first_and_the_last_tile(p):
     tiles = FLAT.candidates(p, CPU)

@@ -114,6 +114,7 @@ def test_a_cpu_sums_few_channels_in_vectors(channels):
     assert tile.columns > 1
 
 
+@pytest.mark.spread
 @pytest.mark.needs_opencl
 @pytest.mark.parametrize(("name", "p"), CASES[::2], ids=str)
 def test_work_items_of_opencl_reduce_alike(name, p):

@@ -59,6 +59,7 @@ def kernel(p, tile, target):
     return tilewright.build(*TEMPLATE.scheduled(p, tile), target)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
 def test_diagonals_of_bands_are_the_gradient(p, tile):
     arrays, out = random_inputs(p, p.shapes()), poison(p)

@@ -138,6 +138,7 @@ def at_depth(depth: int, work: Callable[[], Any]) -> Any:
     return work() if depth == 0 else at_depth(depth - 1, work)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("f", DECLARATIONS, ids=lambda f: f.__name__)
 def test_a_large_expression_computes_what_it_says(f: Declaration, target: str) -> None:

@@ -78,6 +78,7 @@ def verify(kernel: Any, p: Any) -> None:
         assert run(p, kernel, exact=exact) < TOLERANCE[p.dtype]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=str)
 def test_products_are_right_with_and_without_tiles(p: Any, tile: BandTile) -> None:
     kernel = tilewright.build(*scheduled(p, tile), "llvm -threads=2")
@@ -87,6 +88,7 @@ def test_products_are_right_with_and_without_tiles(p: Any, tile: BandTile) -> No
         verify(tilewright.build(*scheduled(p, tile), "llvm -arch=baseline"), p)
 
 
+@pytest.mark.spread
 @emulates
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=str)
 def test_machine_code_with_tiles_computes_them(p: Any, tile: BandTile) -> None:

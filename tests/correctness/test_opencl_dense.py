@@ -92,6 +92,7 @@ ODD = [
 ]  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.needs_opencl
 @pytest.mark.parametrize("p", ODD, ids=str)
 @pytest.mark.parametrize("template", [PACKING, PRODUCTS], ids=lambda t: str(t.name))

@@ -34,6 +34,7 @@ def build(p, tile, target="sim", batch=None):
     return tilewright.build(*schedule(p, tile, batch), target)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("boxed", [1, 0])
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
 @pytest.mark.parametrize(

@@ -147,6 +147,7 @@ def test_products_with_a_banded_matrix(w: Window, target: str) -> None:
     assert_computes(c.s, c.args, c.inputs, c.expected, target)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("terms", [1, 3])
 @some_everywhere
 def test_products_of_tf32_with_a_banded_matrix(w: Window, target: str, terms: int) -> None:

@@ -81,6 +81,7 @@ PRODUCED: list[tuple[str, Conv, Any]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("name", "p", "tile"), PRODUCED, ids=lambda x: str(x)[:60])
 def test_they_are_right(name: str, p: Conv, tile: Any, target: str) -> None:
@@ -93,6 +94,7 @@ def _lowered(name: str, p: Conv, tile: Any) -> Func:
     return next(f for f in lower(schedule, args, HOPPER).funcs if f.producer)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("name", "p", "tile"), PRODUCED, ids=lambda x: str(x)[:60])
 def test_they_are_proved_and_warps_wait_for_boxes_alone(name: str, p: Conv, tile: Any) -> None:
     func = _lowered(name, p, tile)

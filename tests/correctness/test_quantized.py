@@ -40,6 +40,7 @@ LAYERS = (
 )  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("p", LAYERS, ids=str)
 def test_what_nobody_tuned_has_a_choice(p, target, tmp_path, monkeypatch):

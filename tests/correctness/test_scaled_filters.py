@@ -34,6 +34,7 @@ def build(p, template, parameters, target):
     return tilewright.build(*chosen.scheduled(p, config), target)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize(("layout", "template", "parameters"), CASES)
 def test_results_are_as_right_as_of_scaled_sums(layout, template, parameters, epilogue):

@@ -73,6 +73,7 @@ _GROUPS: tuple[dict[str, Any], ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("values", "own"),
@@ -171,6 +172,7 @@ def test_rows_of_one_channel_are_copied(pass_: str, target: str) -> None:
         check_tile(name, p, tile, target)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("pass_", ["forward", "wgrad"])
 @pytest.mark.parametrize(("width", "channels", "values"), [

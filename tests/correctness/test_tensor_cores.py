@@ -123,6 +123,7 @@ def test_elements_of_a_register_lie_side_by_side(name: str) -> None:
             assert d.slot(index) == const(1 << number), buffer
 
 
+@pytest.mark.spread
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(
     ("name", "arch"),

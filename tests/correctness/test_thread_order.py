@@ -125,6 +125,7 @@ _CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(
     ("name", "case"), [(name, case) for case, x in _CASES.items() for name in x[2]]

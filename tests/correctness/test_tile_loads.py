@@ -80,6 +80,7 @@ def test_sums_of_small_integers_are_exact_in_sim(name: str) -> None:
     np.testing.assert_array_equal(result, exact)
 
 
+@pytest.mark.spread
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize("name", PRODUCTS)
 def test_machine_code_has_the_instructions_meant_and_no_spills(name: str) -> None:

@@ -104,6 +104,7 @@ def kernel(p, tile, target):
     return tilewright.build(*template.scheduled(p, tile), target)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
 def test_products_with_toeplitz_matrices_are_the_convolution(p, tile):
     arrays, out = random_inputs(p, p.shapes()), poison(p)

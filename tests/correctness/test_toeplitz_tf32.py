@@ -57,6 +57,7 @@ def kernel(p, tile, target):
     return tilewright.build(*template.scheduled(p, tile), target)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
 def test_three_products_are_as_exact_as_float32(p, tile):
     arrays, out = random_inputs(p, p.shapes()), poison(p)

@@ -25,6 +25,7 @@ import tilewright.torch as tt  # noqa: E402
 LIMIT = 1e-4
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", ARCHITECTURES)
 def test_a_swapped_architecture_does_what_it_did(name):
     torch.manual_seed(0)

@@ -125,6 +125,7 @@ def sums(model, x):
     return sum("residual" in str(line.problem) for line in lines)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("form", FORMS, ids=str)
 @pytest.mark.parametrize("groups", [1, 2])
 @pytest.mark.parametrize("name", ACTIVATIONS)
