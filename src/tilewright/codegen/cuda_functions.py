@@ -11,6 +11,7 @@ import math
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.expr import Expr
+from tilewright.ir.visit import exprs, substitute
 
 _FLOAT32 = dtype("float32")
 
@@ -168,7 +169,23 @@ def before_rounding(e: Expr, to: DType) -> Expr:
 
     >>> before_rounding(x * 0.5 * Call(x.dtype, "erfc", (x * -(0.5**0.5),)), half)
     T.gelu_float16(x)
+
+    A function that is needed as it is elsewhere, as in SiLU's derivative, is computed once.
+
+    >>> s = Call(x.dtype, "sigmoid", (x,))
+    >>> before_rounding(s * (x * (1 - s) + 1), half) is s * (x * (1 - s) + 1)
+    True
     """
+    made = _reduced(e, to)
+    if made is e:
+        return e
+    exact = {x for x in exprs(made) if isinstance(x, E.Call) and x.name in _ROUNDED}
+    again = {E.Call(x.dtype, rounded(x.name), x.args): x for x in exact}
+    return substitute(made, again) if again else made
+
+
+def _reduced(e: Expr, to: DType) -> Expr:
+    """The same, whatever is needed elsewhere."""
     match e:
         case E.Mul(
             E.Mul(x, E.FloatImm(_, 0.5)), E.Call(t, "erfc", (E.Mul(y, E.FloatImm(_, root)),))
@@ -181,7 +198,7 @@ def before_rounding(e: Expr, to: DType) -> Expr:
             exponent = x if abs(factor - 1) < 2**-24 else x * factor
             return E.Call(t, "sigmoid_scaled", (exponent, E.FloatImm(t, 1 / outer)))
         case E.Mul(a, b):
-            return E.Mul(before_rounding(a, to), before_rounding(b, to))
+            return E.Mul(_reduced(a, to), _reduced(b, to))
         case E.Call(t, name, args) if t is _FLOAT32:
             return E.Call(t, rounded(name), args)
     return e
