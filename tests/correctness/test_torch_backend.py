@@ -239,6 +239,30 @@ def test_gradients_are_those_of_eager_mode():
     assert all(error(a.double(), b.double()) < 1e-5 for a, b in zip(*grads, strict=True))
 
 
+class Counted(nn.Module):
+    """Scales what it makes by how often it has run, of which the gradient takes a view, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4, bias=False)
+        self.register_buffer("runs", torch.zeros(1))
+
+    def forward(self, x):
+        self.runs.add_(1)
+        return self.layer(x) * self.runs.view(()) * self.runs.exp()
+
+
+def test_a_gradient_reads_what_the_forward_pass_read_of_a_buffer_that_it_changes():
+    model = Counted()
+    step = compiled(model)
+    for runs in (1.0, 2.0):
+        x = torch.randn(3, 4, requires_grad=True)
+        (found,) = torch.autograd.grad(step(x).sum(), x)
+        wanted = model.layer.weight.sum(0) * (runs * torch.tensor(runs).exp())
+        assert error(found, wanted.expand(3, 4)) < 1e-5
+    assert model.runs.item() == 2
+
+
 def test_neither_a_normalised_image_nor_a_mask_is_stored_for_the_gradient():
     layers = [nn.Conv2d(3, 8, 1, bias=False), nn.BatchNorm2d(8), nn.SiLU(), nn.Conv2d(8, 2, 1)]
     x, saved = torch.randn(2, 3, 6, 6), []

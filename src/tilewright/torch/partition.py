@@ -17,6 +17,7 @@ from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
 from tilewright.torch.constructors import made_where_read
+from tilewright.torch.joint import WRITE
 from tilewright.torch.region import Region, hint
 from tilewright.torch.table import text_table
 
@@ -30,8 +31,6 @@ _ALIASES = frozenset(
     "view _unsafe_view permute expand unsqueeze squeeze t transpose split split_with_sizes unbind "
     "alias detach".split()
 )
-#: What changes an input.
-_WRITE = torch.ops.aten.copy_.default
 #: By operator, the result of which PyTorch's kernels on a GPU are sooner: places of maxima.
 _LATE = {"aten::max_pool2d_with_indices": 1}
 
@@ -106,7 +105,7 @@ def _tensors(node: fx.Node) -> list[torch.Tensor]:
 
 def obstacle(node: fx.Node) -> str:
     """Why a node is not supported; nothing where it is."""
-    if node.target is _WRITE:
+    if node.target is WRITE:
         return "it changes an input"
     value = node.meta.get("val")
     several = isinstance(value, (list, tuple))
@@ -172,7 +171,7 @@ def partition(
     for node in module.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
-        if node.target in (operator.getitem, _WRITE):
+        if node.target in (operator.getitem, WRITE):
             continue
         name = str(node.target)
         if node in inside:
@@ -201,7 +200,7 @@ def _counters(module: fx.GraphModule) -> dict[int, list[fx.Node]]:
     """Inputs that a graph adds a number to and nothing else, by this number, as the batches that
     normalisations count; without the nodes that do it."""
     found: dict[int, list[fx.Node]] = {}
-    for node in module.graph.find_nodes(op="call_function", target=_WRITE):
+    for node in module.graph.find_nodes(op="call_function", target=WRITE):
         to, value = node.args[:2]
         if (
             not node.users and to.op == "placeholder" and list(value.users) == [node]
@@ -218,7 +217,7 @@ def _write_last(module: fx.GraphModule, counters: Mapping[int, list[fx.Node]]) -
     """Write what a graph changes of its inputs at its end, behind all that reads them, by one call
     for each type: the statistics of a network's normalisations are some hundred tensors."""
     groups: dict[Any, list[fx.Node]] = {}
-    for node in module.graph.find_nodes(op="call_function", target=_WRITE):
+    for node in module.graph.find_nodes(op="call_function", target=WRITE):
         to, value = (n.meta["val"] for n in node.args[:2])
         if not node.users and to.shape == value.shape:
             groups.setdefault((to.dtype, value.dtype, to.device, value.device), []).append(node)
