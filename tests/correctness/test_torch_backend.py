@@ -252,6 +252,21 @@ class Counted(nn.Module):
         return self.layer(x) * self.runs.view(()) * self.runs.exp()
 
 
+def test_what_a_graph_changes_is_no_constant_of_it(monkeypatch):
+    """In training mode without gradients parameters stay constants: nothing is compiled again."""
+    model, made = nn.Sequential(nn.Conv1d(3, 4, 1, bias=False), nn.BatchNorm1d(4)).train(), []
+    optimized = region.optimized
+    monkeypatch.setattr(
+        region, "optimized", lambda *args, **rest: made.append(args) or optimized(*args, **rest)
+    )
+    step, x = compiled(model), torch.randn(2, 3, 5)
+    with torch.no_grad():
+        assert all(step(x) is not None for _ in range(3))
+        mean = model[0](x).mean((0, 2)) * (1 - 0.9**3)
+    assert error(model[1].running_mean, mean) < 1e-5
+    assert len(made) == 1
+
+
 def test_a_gradient_reads_what_the_forward_pass_read_of_a_buffer_that_it_changes():
     model = Counted()
     step = compiled(model)

@@ -158,11 +158,14 @@ def partition(
 ) -> tuple[fx.GraphModule, Taken]:
     """A graph with regions in the place of what is supported, and what was found.
 
-    ``static`` are the inputs that are parameters and buffers; the rest is as for :class:`Region`.
+    ``static`` are the inputs that are parameters and buffers, of which those that the graph changes
+    are no constants; the rest is as for :class:`Region`.
     """
     taken = Taken()
     made_where_read(module)
     counters = _counters(module)
+    writes = module.graph.find_nodes(op="call_function", target=WRITE)
+    changed = {n.args[0] for n in writes}.union(*counters.values())
     support = _Support(module)
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
     parts = [p for p in partitioner.propose_partitions() if _is_work(list(p.nodes))]
@@ -179,7 +182,7 @@ def partition(
         else:
             key = name, support.reasons.get(node) or "moves no data"
             taken.left[key] = taken.left.get(key, 0) + 1
-    names = {n.name for n in static}
+    names = {n.name for n in static if n not in changed}
     fused = partitioner.fuse_partitions(parts, prefix="region_")
     for node in list(fused.graph.nodes):
         if node.op == "call_module" and str(node.target).startswith("region_"):
