@@ -226,6 +226,17 @@ def test_gaps_in_memory_are_copied(net):
         assert error(compiled(net)(x), net(x)) < 1e-6
 
 
+@pytest.mark.parametrize("read", [
+    lambda x: (x + 1)[4:].as_strided((4,), (1,), 0), lambda x: x[4:].as_strided((4,), (1,), 0),
+    lambda x: (x + 1)[:2].as_strided((8,), (1,)),
+    lambda x: (x + 1)[4:].view(2, 2).t().as_strided((2,), (1,), 2),
+])  # fmt: skip
+def test_memory_is_read_beyond_a_view(read):
+    x = torch.randn(8)
+    with torch.no_grad():
+        assert torch.equal(compiled(lambda x: read(x) * 2)(x), read(x) * 2)
+
+
 def test_gradients_are_those_of_eager_mode():
     model, x = Net().train(), torch.randn(4, 3, 12, 12, requires_grad=True)
     grads = []

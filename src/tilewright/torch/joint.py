@@ -39,7 +39,7 @@ def _copy_what_changes(forward: fx.GraphModule, results: int) -> None:
     changed = {n.args[0] for n in graph.find_nodes(op="call_function", target=WRITE)}
     outputs, first = list(output.args[0]), next(n for n in graph.nodes if n.op != "placeholder")
     for k, value in enumerate(outputs):
-        if k >= results and isinstance(value, fx.Node) and not changed.isdisjoint(_owners(value)):
+        if k >= results and isinstance(value, fx.Node) and not changed.isdisjoint(owners(value)):
             with graph.inserting_before(first if value.op == "placeholder" else value.next):
                 outputs[k] = graph.call_function(_aten.clone.default, (value,))
             outputs[k].meta["val"] = _aten.clone.default(value.meta["val"])
@@ -47,7 +47,7 @@ def _copy_what_changes(forward: fx.GraphModule, results: int) -> None:
     forward.recompile()
 
 
-def _owners(node: fx.Node) -> Iterator[fx.Node]:
+def owners(node: fx.Node) -> Iterator[fx.Node]:
     """A node, and that on whose memory it lies where it is a view, and so on."""
     yield node
     while node.op == "call_function" and getattr(node.target, "is_view", False):

@@ -17,7 +17,7 @@ from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
 from tilewright.torch.constructors import made_where_read
-from tilewright.torch.joint import WRITE
+from tilewright.torch.joint import WRITE, owners
 from tilewright.torch.region import Region, hint
 from tilewright.torch.table import text_table
 
@@ -77,6 +77,7 @@ class _Support(OperatorSupportBase):
         devices = {t.device for t in tensors}
         # A graph on a GPU may have numbers on the CPU beside.
         self.device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
+        self.of_memory = _of_memory(module)
 
     def is_node_supported(self, submodules: Mapping[str, Any], node: fx.Node) -> bool:
         if node.op != "call_function":
@@ -84,6 +85,8 @@ class _Support(OperatorSupportBase):
         if node.target is operator.getitem:
             source = node.args[0]
             return isinstance(source, fx.Node) and self.is_node_supported(submodules, source)
+        if node in self.of_memory:
+            self.reasons[node] = "it is a part of what lies in memory"
         if node not in self.reasons:
             self.reasons[node] = self._elsewhere(node) or obstacle(node)
         return not self.reasons[node]
@@ -95,6 +98,22 @@ class _Support(OperatorSupportBase):
             others -= {self.device}
             return f"it is on {', '.join(sorted(map(str, others)))}, too" if others else ""
         return f"it is on {self.device}"
+
+
+def _of_memory(module: fx.GraphModule) -> set[fx.Node]:
+    """What reads memory beyond a view, or from elsewhere than its first element on, and such views,
+    which are to lie there."""
+    found = set[fx.Node]()
+    for target in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default):
+        for node in module.graph.find_nodes(op="call_function", target=target):
+            x = node.args[0]
+            last = len(node.target._schema.arguments) - 1
+            given = node.args[last] if len(node.args) > last else node.kwargs.get("storage_offset")
+            *views, source = owners(x)
+            lies, count = x.meta["val"].storage_offset(), x.meta["val"].numel()
+            if given not in (None, lies) or count != source.meta["val"].numel():
+                found |= {node, *views}
+    return found
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:
