@@ -179,7 +179,7 @@ def test_what_tma_stores_in_global_memory_is_not_touched_again() -> None:
 
 
 #: Of the kernels of :data:`NAMED`, one of each way to wait.
-SOME = (0, 4, 13, 19, 20, 40, 46, 49, 51, 53)
+SOME = (0, 4, 13, 19, 20, 40, 46, 49, 51, 53, 56, 58)
 
 
 @pytest.mark.parametrize("number", SOME, ids=lambda n: f"{n} {NAMED[n][0]}")

@@ -11,6 +11,7 @@ import pytest
 from tests.support.changed import changed, lacking
 from tests.support.tensor_programs import staged
 from tests.support.tile_programs import windows
+from tests.support.tiles import module_of
 
 from tilewright import te
 from tilewright.ir.func import Module
@@ -19,6 +20,8 @@ from tilewright.ir.visit import statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.sim import simulate
 from tilewright.target.instructions import tma_load
+from tilewright.topi import Conv
+from tilewright.topi.pieces.box_tiles import BoxGradientTile
 from tilewright.verify import check
 
 HOPPER = "cuda -arch=sm_90a"
@@ -31,6 +34,13 @@ PROGRAMS: dict[str, Any] = {
     "tiles": partial(windows, height=2),
     "tiles-of-three": partial(windows, height=2, stages=3),
 }
+#: A product of which threads load one factor into registers, step by step.
+REGISTERS = (
+    "gpu.copied_gradient",
+    Conv.parse((40, 64, 2, 1), (64, 64, 1, 1), 1, layout="NHWC", dtype="float32", precision="tf32",
+               pass_="wgrad"),
+    BoxGradientTile(64, 64, 3, producer=1),
+)  # fmt: skip
 
 
 def lowered(name: str) -> tuple[Module, list[np.ndarray]]:
@@ -113,3 +123,28 @@ def test_a_thread_that_fills_what_it_read_itself_needs_a_fence_and_no_barrier() 
     without = lacking(module, fence)
     assert proved(without) == {"unfenced"}
     assert found(without, arrays) == {"unfenced access"}
+
+
+def test_registers_that_threads_used_are_fenced_before_tensor_cores_use_them() -> None:
+    """Of sums and of what a thread multiplies; a fence before its last load is none."""
+    name, p, tile = REGISTERS
+    module = module_of(name, p, tile)
+    assert proved(module) == set()
+    (fence,) = [
+        s
+        for f in module.funcs
+        for s in statements(f.body)
+        if isinstance(s, Queue) and s.action == "fence"
+    ]
+    findings = [str(x) for f in lacking(module, fence).funcs for x in check(f)]
+    assert ["registers of Sums" in x for x in findings] == [True, False]
+    assert "registers of Rows.shared.fragment" in findings[1]
+    wait = next(
+        s
+        for f in module.funcs
+        for s in statements(f.body)
+        if isinstance(s, Queue) and (s.queue, s.action) == ("wgmma", "wait")
+    )
+    early: dict[Stmt, Stmt] = {fence: Seq(()), wait: seq(replace(wait), fence)}
+    (finding,) = [x for f in changed(module, early).funcs for x in check(f)]
+    assert "registers of Rows.shared.fragment" in str(finding)

@@ -226,6 +226,17 @@ def test_gaps_in_memory_are_copied(net):
         assert error(compiled(net)(x), net(x)) < 1e-6
 
 
+@pytest.mark.parametrize("read", [
+    lambda x: (x + 1)[4:].as_strided((4,), (1,), 0), lambda x: x[4:].as_strided((4,), (1,), 0),
+    lambda x: (x + 1)[:2].as_strided((8,), (1,)),
+    lambda x: (x + 1)[4:].view(2, 2).t().as_strided((2,), (1,), 2),
+])  # fmt: skip
+def test_memory_is_read_beyond_a_view(read):
+    x = torch.randn(8)
+    with torch.no_grad():
+        assert torch.equal(compiled(lambda x: read(x) * 2)(x), read(x) * 2)
+
+
 def test_gradients_are_those_of_eager_mode():
     model, x = Net().train(), torch.randn(4, 3, 12, 12, requires_grad=True)
     grads = []
@@ -237,6 +248,45 @@ def test_gradients_are_those_of_eager_mode():
         grads.append([*torch.autograd.grad(y.square().sum(), given), y, *statistics])
         model.load_state_dict(state)
     assert all(error(a.double(), b.double()) < 1e-5 for a, b in zip(*grads, strict=True))
+
+
+class Counted(nn.Module):
+    """Scales what it makes by how often it has run, of which the gradient takes a view, too."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4, bias=False)
+        self.register_buffer("runs", torch.zeros(1))
+
+    def forward(self, x):
+        self.runs.add_(1)
+        return self.layer(x) * self.runs.view(()) * self.runs.exp()
+
+
+def test_what_a_graph_changes_is_no_constant_of_it(monkeypatch):
+    """In training mode without gradients parameters stay constants: nothing is compiled again."""
+    model, made = nn.Sequential(nn.Conv1d(3, 4, 1, bias=False), nn.BatchNorm1d(4)).train(), []
+    optimized = region.optimized
+    monkeypatch.setattr(
+        region, "optimized", lambda *args, **rest: made.append(args) or optimized(*args, **rest)
+    )
+    step, x = compiled(model), torch.randn(2, 3, 5)
+    with torch.no_grad():
+        assert all(step(x) is not None for _ in range(3))
+        mean = model[0](x).mean((0, 2)) * (1 - 0.9**3)
+    assert error(model[1].running_mean, mean) < 1e-5
+    assert len(made) == 1
+
+
+def test_a_gradient_reads_what_the_forward_pass_read_of_a_buffer_that_it_changes():
+    model = Counted()
+    step = compiled(model)
+    for runs in (1.0, 2.0):
+        x = torch.randn(3, 4, requires_grad=True)
+        (found,) = torch.autograd.grad(step(x).sum(), x)
+        wanted = model.layer.weight.sum(0) * (runs * torch.tensor(runs).exp())
+        assert error(found, wanted.expand(3, 4)) < 1e-5
+    assert model.runs.item() == 2
 
 
 def test_neither_a_normalised_image_nor_a_mask_is_stored_for_the_gradient():

@@ -74,6 +74,8 @@ MORE: tuple[Problem, ...] = (
 _ATTENTION = Attention(
     heads=1, rows=100, keys=130, depth=64, dtype="float16", layout="BSHD", causal=True
 )
+_TF32 = Conv.parse((40, 64, 4, 2), (128, 64, 1, 1), 1, dtype="float32", precision="tf32",
+                   layout="NHWC", pass_="wgrad")  # fmt: skip
 _FEW = Conv.parse((1, 64, 7, 7), (64, 64, 3, 3), 1, padding=1, dtype="float16", layout="NHWC")
 #: Kernels with tiles that the candidates for small problems do not have: of windows, of clusters,
 #: of producers, of blocks of channels, and with loops whose length depends on the block.
@@ -97,6 +99,13 @@ NAMED: tuple[tuple[str, Problem, Any], ...] = (
     ("gpu.block_rows", Conv.parse((3, 64, 6, 10), (64, 64, 1, 1), 1, dtype="int8",
      accumulate="int32", layout="NCHW32", constants=("filter",),
      epilogue="bias+dequantize+relu+quantize(1)"), BoxProductTile(16, 1, 16, 64, 2)),
+    ("gpu.turned_gradient", _TF32, BoxGradientTile(64, 64, 3, 4, cluster=2)),
+    ("gpu.turned_gradient", _TF32, BoxGradientTile(64, 64, 2, x_to=2)),
+    ("gpu.copied_gradient", _TF32, BoxGradientTile(64, 64, 3, producer=1)),
+    ("gpu.copied_gradient", _TF32, BoxGradientTile(64, 64, 3, 4, producer=1, cluster=2)),
+    ("gpu.box_products", Conv.parse((2, 64, 9, 7), (96, 64, 1, 1), 1, dtype="float16",
+     layout="NHWC", epilogue="scale_shift+residual+relu"),
+     BoxProductTile(64, 1, 1, 96, 3, 1, 2, staged=96, kept=1)),
 )  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,17 +13,46 @@ _aten = torch.ops.aten
 #: Of ReLU.
 _GRADIENT = _aten.threshold_backward.default
 _SAME = (_aten.detach.default, _aten.alias.default)
+#: What changes an input.
+WRITE = _aten.copy_.default
 
 
-def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
+def cut(
+    joint: fx.GraphModule, inputs: Any, *, num_fwd_outputs: int, **kwargs: Any
+) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The forward and the backward graph: of what is cheap, what the backward pass needs is
     computed again there, not stored."""
     from torch._functorch.partitioners import min_cut_rematerialization_partition
 
     normalise_by_elements(joint)
-    return min_cut_rematerialization_partition(  # type: ignore[no-any-return]
-        joint, inputs, **kwargs
+    forward, backward = min_cut_rematerialization_partition(
+        joint, inputs, num_fwd_outputs=num_fwd_outputs, **kwargs
     )
+    _copy_what_changes(forward, num_fwd_outputs)
+    return forward, backward
+
+
+def _copy_what_changes(forward: fx.GraphModule, results: int) -> None:
+    """Store a copy of an input that the graph changes, where the backward pass reads what was there
+    before. All outputs behind the ``results`` are for that pass."""
+    graph, output = forward.graph, forward.graph.output_node()
+    changed = {n.args[0] for n in graph.find_nodes(op="call_function", target=WRITE)}
+    outputs, first = list(output.args[0]), next(n for n in graph.nodes if n.op != "placeholder")
+    for k, value in enumerate(outputs):
+        if k >= results and isinstance(value, fx.Node) and not changed.isdisjoint(owners(value)):
+            with graph.inserting_before(first if value.op == "placeholder" else value.next):
+                outputs[k] = graph.call_function(_aten.clone.default, (value,))
+            outputs[k].meta["val"] = _aten.clone.default(value.meta["val"])
+    output.args = (tuple(outputs),)
+    forward.recompile()
+
+
+def owners(node: fx.Node) -> Iterator[fx.Node]:
+    """A node, and that on whose memory it lies where it is a view, and so on."""
+    yield node
+    while node.op == "call_function" and getattr(node.target, "is_view", False):
+        node = node.args[0]
+        yield node
 
 
 def normalise_by_elements(joint: fx.GraphModule) -> None:

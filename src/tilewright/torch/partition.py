@@ -17,6 +17,7 @@ from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
 from tilewright.torch.constructors import made_where_read
+from tilewright.torch.joint import WRITE, owners
 from tilewright.torch.region import Region, hint
 from tilewright.torch.table import text_table
 
@@ -30,8 +31,6 @@ _ALIASES = frozenset(
     "view _unsafe_view permute expand unsqueeze squeeze t transpose split split_with_sizes unbind "
     "alias detach".split()
 )
-#: What changes an input.
-_WRITE = torch.ops.aten.copy_.default
 #: By operator, the result of which PyTorch's kernels on a GPU are sooner: places of maxima.
 _LATE = {"aten::max_pool2d_with_indices": 1}
 
@@ -78,6 +77,7 @@ class _Support(OperatorSupportBase):
         devices = {t.device for t in tensors}
         # A graph on a GPU may have numbers on the CPU beside.
         self.device = next((d for d in devices if d.type != "cpu"), torch.device("cpu"))
+        self.of_memory = _of_memory(module)
 
     def is_node_supported(self, submodules: Mapping[str, Any], node: fx.Node) -> bool:
         if node.op != "call_function":
@@ -85,6 +85,8 @@ class _Support(OperatorSupportBase):
         if node.target is operator.getitem:
             source = node.args[0]
             return isinstance(source, fx.Node) and self.is_node_supported(submodules, source)
+        if node in self.of_memory:
+            self.reasons[node] = "it is a part of what lies in memory"
         if node not in self.reasons:
             self.reasons[node] = self._elsewhere(node) or obstacle(node)
         return not self.reasons[node]
@@ -98,6 +100,22 @@ class _Support(OperatorSupportBase):
         return f"it is on {self.device}"
 
 
+def _of_memory(module: fx.GraphModule) -> set[fx.Node]:
+    """What reads memory beyond a view, or from elsewhere than its first element on, and such views,
+    which are to lie there."""
+    found = set[fx.Node]()
+    for target in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_scatter.default):
+        for node in module.graph.find_nodes(op="call_function", target=target):
+            x = node.args[0]
+            last = len(node.target._schema.arguments) - 1
+            given = node.args[last] if len(node.args) > last else node.kwargs.get("storage_offset")
+            *views, source = owners(x)
+            lies, count = x.meta["val"].storage_offset(), x.meta["val"].numel()
+            if given not in (None, lies) or count != source.meta["val"].numel():
+                found |= {node, *views}
+    return found
+
+
 def _tensors(node: fx.Node) -> list[torch.Tensor]:
     value = node.meta.get("val")
     found = value if isinstance(value, (list, tuple)) else [value]
@@ -106,7 +124,7 @@ def _tensors(node: fx.Node) -> list[torch.Tensor]:
 
 def obstacle(node: fx.Node) -> str:
     """Why a node is not supported; nothing where it is."""
-    if node.target is _WRITE:
+    if node.target is WRITE:
         return "it changes an input"
     value = node.meta.get("val")
     several = isinstance(value, (list, tuple))
@@ -159,11 +177,14 @@ def partition(
 ) -> tuple[fx.GraphModule, Taken]:
     """A graph with regions in the place of what is supported, and what was found.
 
-    ``static`` are the inputs that are parameters and buffers; the rest is as for :class:`Region`.
+    ``static`` are the inputs that are parameters and buffers, of which those that the graph changes
+    are no constants; the rest is as for :class:`Region`.
     """
     taken = Taken()
     made_where_read(module)
     counters = _counters(module)
+    writes = module.graph.find_nodes(op="call_function", target=WRITE)
+    changed = {n.args[0] for n in writes}.union(*counters.values())
     support = _Support(module)
     partitioner = CapabilityBasedPartitioner(module, support, allows_single_node_partition=True)
     parts = [p for p in partitioner.propose_partitions() if _is_work(list(p.nodes))]
@@ -172,7 +193,7 @@ def partition(
     for node in module.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
-        if node.target in (operator.getitem, _WRITE):
+        if node.target in (operator.getitem, WRITE):
             continue
         name = str(node.target)
         if node in inside:
@@ -180,7 +201,7 @@ def partition(
         else:
             key = name, support.reasons.get(node) or "moves no data"
             taken.left[key] = taken.left.get(key, 0) + 1
-    names = {n.name for n in static}
+    names = {n.name for n in static if n not in changed}
     fused = partitioner.fuse_partitions(parts, prefix="region_")
     for node in list(fused.graph.nodes):
         if node.op == "call_module" and str(node.target).startswith("region_"):
@@ -201,7 +222,7 @@ def _counters(module: fx.GraphModule) -> dict[int, list[fx.Node]]:
     """Inputs that a graph adds a number to and nothing else, by this number, as the batches that
     normalisations count; without the nodes that do it."""
     found: dict[int, list[fx.Node]] = {}
-    for node in module.graph.find_nodes(op="call_function", target=_WRITE):
+    for node in module.graph.find_nodes(op="call_function", target=WRITE):
         to, value = node.args[:2]
         if (
             not node.users and to.op == "placeholder" and list(value.users) == [node]
@@ -218,7 +239,7 @@ def _write_last(module: fx.GraphModule, counters: Mapping[int, list[fx.Node]]) -
     """Write what a graph changes of its inputs at its end, behind all that reads them, by one call
     for each type: the statistics of a network's normalisations are some hundred tensors."""
     groups: dict[Any, list[fx.Node]] = {}
-    for node in module.graph.find_nodes(op="call_function", target=_WRITE):
+    for node in module.graph.find_nodes(op="call_function", target=WRITE):
         to, value = (n.meta["val"] for n in node.args[:2])
         if not node.users and to.shape == value.shape:
             groups.setdefault((to.dtype, value.dtype, to.device, value.device), []).append(node)

@@ -1,8 +1,11 @@
-"""Units that go to shared memory by another way than threads find there what threads did.
+"""Units that go to shared memory by another way than threads find there what threads did, and in
+registers, too.
 
 Between a thread's access and the unit's come, in this order, a fence of that thread and a barrier:
 else TMA fills what a thread has not read yet, or a tensor core reads what it has not
-stored yet, whatever the barriers of the races say (PTX ISA, "Async proxy").
+stored yet, whatever the barriers of the races say (PTX ISA, "Async proxy"). Between a thread's
+access to registers and that of a unit that goes on in the background comes a fence of its own (PTX
+ISA, "wgmma.fence").
 """
 
 from __future__ import annotations
@@ -32,14 +35,14 @@ _AFTER_BARRIER = {_OPEN: _PASSED, _PASSED: _PASSED}
 
 def unfenced(func: Func) -> Iterator[Finding]:
     """One finding for each instruction, and buffer, that a fence or the barrier behind it lacks."""
-    beside = beside_threads(func.body)
+    beside, registers = beside_threads(func.body), set(_registers(func.body))
     late = {
         (s.operands[0].buffer, True, _OPEN)
         for s in statements(func.body)
         if isinstance(s, Instr) and _late(s) and s.operands[0].buffer in beside
     }
-    if beside:
-        paths = _Paths(beside, frozenset(late))
+    if beside or registers:
+        paths = _Paths(beside, registers, frozenset(late))
         paths.behind(func.body, frozenset())
         yield from paths.found.values()
 
@@ -47,8 +50,8 @@ def unfenced(func: Func) -> Iterator[Finding]:
 class _Paths:
     """Goes the ways through a kernel."""
 
-    def __init__(self, beside: set[Buffer], late: _State) -> None:
-        self.beside, self.late = beside, late
+    def __init__(self, beside: set[Buffer], registers: set[Buffer], late: _State) -> None:
+        self.beside, self.registers, self.late = beside, registers, late
         self.found: dict[tuple[Stmt, Buffer], Finding] = {}
 
     def behind(self, s: Stmt, state: _State) -> _State:
@@ -72,7 +75,12 @@ class _Paths:
             case Allocate(_, body) | Remark(body=body):
                 return self.behind(body, state)
             case Queue(_, "proxy", _):
-                return frozenset((b, stored, _AFTER_FENCE[now]) for b, stored, now in state)
+                return frozenset(
+                    (b, stored, now if b in self.registers else _AFTER_FENCE[now])
+                    for b, stored, now in state
+                )
+            case Queue(_, "fence", _):
+                return frozenset(access for access in state if access[0] not in self.registers)
             case Queue(queue, "wait", _) if not QUEUES[queue].proxy:
                 return state | self.late
             case Sync("shared" | "cluster"):
@@ -91,14 +99,25 @@ class _Paths:
         """What holds where threads have done what ``node`` says."""
         read = {(load.buffer, False, _OPEN) for load in loads(node)}
         done = read | {(store.buffer, True, _OPEN) for store in stores(node)}
-        return state | {access for access in done if access[0] in self.beside}
+        every = self.beside | self.registers
+        return state | {access for access in done if access[0] in every}
 
     def check(self, s: Instr, state: _State) -> None:
         fills = QUEUES[s.instruction.queue].apart
-        for operand in s.operands[:1] if fills else s.operands[1:]:
-            for buffer, stored, now in state:
-                if buffer is operand.buffer and now != _FENCED and (stored or fills):
-                    self.found.setdefault((s, buffer), _finding(s, buffer, stored, fills))
+        touched = [x.buffer for x in (s.operands[:1] if fills else s.operands[1:])]
+        for buffer, stored, now in state:
+            if buffer in self.registers:
+                if any(x.buffer is buffer for x in s.operands):
+                    self.found.setdefault((s, buffer), _of_registers(s, buffer))
+            elif buffer in touched and now != _FENCED and (stored or fills):
+                self.found.setdefault((s, buffer), _finding(s, buffer, stored, fills))
+
+
+def _registers(body: Stmt) -> Iterator[Buffer]:
+    """Registers of instructions that find there what threads did behind a fence alone."""
+    for s in statements(body):
+        if isinstance(s, Instr) and s.instruction.queue and QUEUES[s.instruction.queue].fence:
+            yield from (x.buffer for x in s.operands if x.buffer.scope in ("local", "fragment"))
 
 
 def _late(s: Instr) -> bool:
@@ -110,9 +129,20 @@ def _late(s: Instr) -> bool:
 
 def _finding(s: Instr, buffer: Buffer, stored: bool, fills: bool) -> Finding:
     did, does = "stored" if stored else "read", "fills" if fills else "reads"
-    text = " ".join(stmt_text(s).split())[:120]
     return Finding(
         "unfenced",
-        f"unfenced: `{text}` {does} {buffer.name} by another way than threads, of which one {did} "
-        "a part with no fence and barrier behind it; put such a fence and a barrier between",
+        f"unfenced: `{_text(s)}` {does} {buffer.name} by another way than threads, of which one "
+        f"{did} a part with no fence and barrier behind it; put such a fence and a barrier between",
     )
+
+
+def _of_registers(s: Instr, buffer: Buffer) -> Finding:
+    return Finding(
+        "unfenced",
+        f"unfenced: `{_text(s)}` uses registers of {buffer.name} that a thread has used since the "
+        f"last fence of the queue {s.instruction.queue!r}; put a fence between",
+    )
+
+
+def _text(s: Instr) -> str:
+    return " ".join(stmt_text(s).split())[:120]

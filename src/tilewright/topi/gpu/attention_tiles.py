@@ -60,7 +60,8 @@ def suits_groups(p: Problem) -> bool:
 
 def attention_mma_times(p: Attention, target: Target) -> dict[AttentionMmaTile, float]:
     """For :func:`~tilewright.topi.sketches.attention_mma.schedule_attention_mma`, with how long
-    they take: of all keys at once where a thread has room for their scores, or in steps."""
+    they take beside one another, in no unit: of all keys at once where a thread has room for their
+    scores, or in steps."""
     keys, depth, width = (-(-n // 16) * 16 for n in (p.keys, p.depth, p.width))
     found = dict[AttentionMmaTile, float]()
     for warps, high in product(_WARPS, (1, 2)):
@@ -95,8 +96,8 @@ def _waits(warps: int, held: int, shared: int, late: float) -> float:
 
 def attention_group_times(p: Attention, target: Target) -> dict[AttentionGroupTile, float]:
     """For :func:`~tilewright.topi.sketches.attention_wgmma.schedule_attention_wgmma`, with
-    how long they take: in rounds of the blocks that all SMs have room for, as many warps as there
-    are."""
+    how long they take beside one another, in no unit: in rounds of the blocks that all SMs have
+    room for, as many warps as there are."""
     depth, width = (-(-n // 64) * 64 for n in (p.depth, p.width))
     whole = [-(-p.keys // 16) * 16] if p.keys <= _KEYS else []
     found = dict[AttentionGroupTile, float]()

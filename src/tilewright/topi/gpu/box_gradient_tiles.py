@@ -55,7 +55,7 @@ def _follow(problem: Problem, p: Convolution) -> bool:
 
 
 @functools.lru_cache(maxsize=64)
-def gradients(
+def gradient_times(
     problem: Problem, *, whole: bool = False, windows: bool = False
 ) -> dict[BoxGradientTile, float]:  # fmt: skip
     """For :func:`~tilewright.topi.sketches.box_gradient.schedule_box_gradient`, where pixels are

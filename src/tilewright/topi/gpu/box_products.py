@@ -56,7 +56,7 @@ def is_sooner(found: Mapping[BoxProductTile, float], problem: Problem) -> bool:
 
 
 def least_time(problem: Problem) -> float:
-    """What the best of tiles that have nothing special is predicted to take."""
+    """What the best of tiles that have nothing special is predicted to take, in microseconds."""
     return min(product_times(problem).values(), default=math.inf)
 
 
@@ -93,9 +93,10 @@ def product_times(
 ) -> dict[BoxProductTile, float]:  # fmt: skip
     """For :func:`~tilewright.topi.sketches.box_products.schedule_box_products`, or ``split`` in
     parts for :func:`~tilewright.topi.sketches.box_splits.schedule_box_splits`: tiles, and what they
-    are predicted to take; none of other problems than these are for. Of ``windows`` results follow
-    one another, over rows and images; where pixels of a row lie ``beside`` one another, neighbours
-    are results of different groups of threads; none that are ``pooled`` leave from registers."""
+    are predicted to take, in microseconds; none of other problems than these are for. Of
+    ``windows`` results follow one another, over rows and images; where pixels of a row lie
+    ``beside`` one another, neighbours are results of different groups of threads; none that are
+    ``pooled`` leave from registers."""
     special = split or windows or beside > 1
     if not is_product(problem) or (special and suited(problem) is None):
         return {}

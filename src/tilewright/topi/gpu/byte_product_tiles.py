@@ -40,7 +40,7 @@ def suits_byte_products(problem: Problem) -> bool:
 
 def byte_product_times(problem: Problem, target: Target) -> dict[WarpProductTile, float]:
     """For :func:`~tilewright.topi.sketches.byte_products.schedule_byte_products`: tiles, and how
-    long they are predicted to take."""
+    long they are predicted to take beside one another, in no unit."""
     p = suited(problem)
     assert p is not None
     of, wide, units = Sizes.of(p, problem.result_dtype), p.result_channels, machine(target).units

@@ -95,7 +95,7 @@ class Sums:
         return self.taps * -(-self.rows // rows) * -(-self.columns // columns)
 
     def micros(self, tile: BoxGradientTile) -> float:
-        """What a tile is predicted to take."""
+        """The microseconds that a tile is predicted to take."""
         r, rows, columns, splits = self.rates, tile.filters, tile.channels, tile.splits
         blocks, cluster = self.count(rows, columns) * splits, tile.dy_to * tile.x_to
         meet = splits if tile.cluster == 1 else tile.cluster  # blocks that add what they have
@@ -126,7 +126,7 @@ class Sums:
         return found + rounds * 4 * results / r.stored + added
 
     def tiles(self) -> Iterator[tuple[BoxGradientTile, float]]:
-        """Tiles, and what they take."""
+        """Tiles, and the microseconds that each is predicted to take."""
         for rows, columns in product(_FILTERS, _CHANNELS):
             fits = rows <= max(ROWS, self.rows) and columns <= max(ROW, self.columns)
             narrow = min(rows, columns) < _SQUARE < max(rows, columns)

@@ -60,9 +60,9 @@ from tilewright.topi.template import ANY_DEPTHWISE, Template
 Make: TypeAlias = Callable[..., Any]
 #: Passes whose results are images, and those whose is a filter.
 _IMAGES, _WGRAD = ("forward", "dgrad"), ("wgrad",)
-#: Types of sums; those of bytes are summed as floats, where that is exact.
 #: Types of which TF32 multiplies parts.
 _TF32 = ("float32",)
+#: Types of sums; those of bytes are summed as floats, where that is exact.
 _FLOATS_AND_BYTES = ("float", "bfloat", "int32")
 
 

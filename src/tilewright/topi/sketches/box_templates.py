@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from tilewright.schedule import Schedule
 from tilewright.topi.gpu.box_cluster_tiles import cluster_times
-from tilewright.topi.gpu.box_gradient_tiles import gradients
+from tilewright.topi.gpu.box_gradient_tiles import gradient_times
 from tilewright.topi.gpu.box_products import is_sooner, product_times
 from tilewright.topi.gpu.byte_product_tiles import byte_product_times, suits_byte_products
 from tilewright.topi.gpu.copied_gradient_tiles import copied_gradient_times
@@ -73,7 +73,8 @@ def _boxes(
 
 
 def _gradient(name: str, form: str, **of: bool) -> Template:
-    return hopper(name, BoxGradientTile, schedule_box_gradient, partial(gradients, **of), form)
+    times: _Times = partial(gradient_times, **of)
+    return hopper(name, BoxGradientTile, schedule_box_gradient, times, form)
 
 
 def _pooled(name: str, schedule: _Schedules, form: str, **of: bool) -> Template:
