@@ -44,14 +44,14 @@ def built(folder: Path, *files: Path, name: str | None = None, more: tuple[str, 
 
 
 def test_a_network_gives_the_same_outputs(tmp_path: Path, capsys: Any) -> None:
-    path, folder = tmp_path / "m.onnx", tmp_path / "net"
+    path, folder = tmp_path / "m.onnx", tmp_path / "a net"
     path.write_bytes(resnet().model(batch="N"))
     model = tilewright.load(path)
     x = np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype("float32")
     assert main(["compile", str(path), "--input", "2x3x32x32", "-o", str(folder)]) == 0
-    assert "make -C" in capsys.readouterr().out
+    assert f"make -C '{folder}'" in capsys.readouterr().out
     x.tofile(tmp_path / "x.raw")
-    built(folder, tmp_path / "x.raw", tmp_path / "y.raw")
+    built(folder, tmp_path / "x.raw", tmp_path / "y.raw", name="a_net")
     found = np.fromfile(tmp_path / "y.raw", "float32").reshape(2, -1)
     assert relative(found, model(x)) < 1e-5
     text = "".join(p.read_text() for p in folder.glob("*.[ch]"))
@@ -139,6 +139,9 @@ def test_models_of_a_process_share_weights(target: str, dtype: str | None, tmp_p
     whole, other = ctypes.c_void_p(), ctypes.c_void_p()
     call("create", ctypes.byref(whole), str(folder / "net.weights").encode(), 0)
     call("clone", ctypes.byref(other), whole)
+    (folder / "longer").write_bytes((folder / "net.weights").read_bytes() + b"\0")
+    with pytest.raises(AssertionError, match="another model's"):
+        call("create", ctypes.byref(ctypes.c_void_p()), str(folder / "longer").encode(), 0)
 
     def run(one: ctypes.c_void_p) -> None:
         for _ in range(4):
