@@ -238,6 +238,20 @@ def test_other_targets_give_the_same(target):
     assert relative(tilewright.load(data, target=target)(x), tilewright.load(data)(x)) < 1e-5
 
 
+@pytest.mark.needs_onnx
+@pytest.mark.needs_opencl
+def test_reductions_to_a_single_number_run_with_opencl():
+    nodes = [
+        node("ReduceSum", "x", "s", keepdims=0),
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Div", "s m"),
+    ]
+    x = np.arange(15, dtype="float32").reshape(3, 5)
+    found = tilewright.load(onnx_model(nodes, {"x": [3, 5]}), target="opencl")(x)
+    assert found.shape == ()
+    assert found == np.float32(7.5)
+
+
 @pytest.mark.parametrize("target", [
     pytest.param("opencl", marks=pytest.mark.needs_opencl),
     pytest.param("cuda", marks=pytest.mark.needs_cuda),
