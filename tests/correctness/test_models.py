@@ -285,14 +285,22 @@ def test_what_has_no_elements_inside_of_a_model_is_computed_with(rows):
         node("Transpose", "a", "t", perm=[1, 0]),
         node("MatMul", "t b", "none"),
         node("Concat", "x a", "y", axis=0),
+        node("Expand", "a shape", "expanded"),
+        node("Tile", "w repeats", "tiled"),
+        node("Pad", "a pads five", "padded"),
     ]
     known = {"begin": np.array([2]), "end": np.array([9]), "w": np.ones((3, 4), "float32")}
-    model = tilewright.load(onnx_model(nodes, {"x": ["N", 3]}, ["most", "none", "y"], known))
+    known |= {"shape": np.array([2, 0, 3]), "repeats": np.array([0, 3])}
+    known |= {"pads": np.array([1, 0, 1, 0]), "five": np.float32(5)}
+    outputs = ["most", "none", "y", "expanded", "tiled", "padded"]
+    model = tilewright.load(onnx_model(nodes, {"x": ["N", 3]}, outputs, known))
     x = np.ones((rows, 3), "float32")
     found = model.run({"x": x})
     np.testing.assert_array_equal(found["most"], np.full(8, -np.inf, "float32"))
     np.testing.assert_array_equal(found["none"], np.zeros((3, 4), "float32"))
     np.testing.assert_array_equal(found["y"], x)
+    assert [found[n].shape for n in ("expanded", "tiled")] == [(2, 0, 3), (0, 12)]
+    np.testing.assert_array_equal(found["padded"], np.full((2, 3), 5, "float32"))
 
 
 @pytest.mark.needs_torch
