@@ -240,10 +240,12 @@ def test_a_folder_may_be_called_as_the_files_call_something(folder: str, tmp_pat
 
 def test_a_relative_folder_gives_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "net_kernel_9.c").touch()  # of another model, which had more
     monkeypatch.chdir(tmp_path / "net")
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
     executor = tilewright.load(data).compile({"x": np.zeros((2, 3), "float32")})
-    assert export(executor, Path())[0] == Path("net.h")
+    files = export(executor, Path())
+    assert [str(files[0]), str(files[-1]), len(files)] == ["net.h", "net_kernel_0.c", 6]
 
 
 def test_what_is_not_written_says_why(tmp_path: Path) -> None:

@@ -58,8 +58,8 @@ def export(executor: Executor, folder: Path, name: str | None = None) -> list[Pa
     }
     for file, content in files.items():
         write_file(folder / file, content)
-    kernels = folder.glob(f"{name}_kernel_*.c") if kind == "llvm" else ()
-    return [*(folder / file for file in files), *kernels]
+    kernels = [folder / o for o in made.objects] if kind == "llvm" else []
+    return [*(folder / file for file in files), *(x.with_suffix(".c") for x in kernels)]
 
 
 def _function(folder: Path, given: str | None) -> str:
