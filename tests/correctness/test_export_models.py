@@ -254,6 +254,9 @@ def test_what_is_not_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="for sim are not written as sources: use llvm, cuda"):
         tilewright.load(data, target="sim").export(x, tmp_path / "net")
     executor = tilewright.load(data).compile(x)
+    fixed = onnx_model([node("Relu", "x"), node("Shape", "x", "s")], {"x": [2, 3]}, ("y", "s"))
+    with pytest.raises(ModelError, match="s of g is a constant, which no kernel writes: leave it"):
+        tilewright.load(fixed).export(x, tmp_path / "net")
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="it is a file, not a folder"):
         export(executor, tmp_path / "file")

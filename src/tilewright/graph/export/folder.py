@@ -38,7 +38,10 @@ def export(executor: Executor, folder: Path, name: str | None = None) -> list[Pa
     outputs = executor.graph.outputs
     fixed = [n for n, x in outputs.items() if isinstance(owner(x), Constant)]
     if fixed:
-        raise ModelError(f"{', '.join(fixed)} of {executor.graph.name} is a constant")
+        raise ModelError(
+            f"{', '.join(fixed)} of {executor.graph.name} is a constant, which no kernel writes: "
+            "leave it out of the model's outputs, and give inputs that have elements"
+        )
     if folder.exists() and not folder.is_dir():
         raise FileError(f"cannot write into {folder}: it is a file, not a folder")
     name = _function(folder, name)
