@@ -44,14 +44,14 @@ def built(folder: Path, *files: Path, name: str | None = None, more: tuple[str, 
 
 
 def test_a_network_gives_the_same_outputs(tmp_path: Path, capsys: Any) -> None:
-    path, folder = tmp_path / "m.onnx", tmp_path / "net"
+    path, folder = tmp_path / "m.onnx", tmp_path / "a net"
     path.write_bytes(resnet().model(batch="N"))
     model = tilewright.load(path)
     x = np.random.default_rng(0).standard_normal((2, 3, 32, 32)).astype("float32")
     assert main(["compile", str(path), "--input", "2x3x32x32", "-o", str(folder)]) == 0
-    assert "make -C" in capsys.readouterr().out
+    assert f"make -C '{folder}'" in capsys.readouterr().out
     x.tofile(tmp_path / "x.raw")
-    built(folder, tmp_path / "x.raw", tmp_path / "y.raw")
+    built(folder, tmp_path / "x.raw", tmp_path / "y.raw", name="a_net")
     found = np.fromfile(tmp_path / "y.raw", "float32").reshape(2, -1)
     assert relative(found, model(x)) < 1e-5
     text = "".join(p.read_text() for p in folder.glob("*.[ch]"))
@@ -139,6 +139,9 @@ def test_models_of_a_process_share_weights(target: str, dtype: str | None, tmp_p
     whole, other = ctypes.c_void_p(), ctypes.c_void_p()
     call("create", ctypes.byref(whole), str(folder / "net.weights").encode(), 0)
     call("clone", ctypes.byref(other), whole)
+    (folder / "longer").write_bytes((folder / "net.weights").read_bytes() + b"\0")
+    with pytest.raises(AssertionError, match="another model's"):
+        call("create", ctypes.byref(ctypes.c_void_p()), str(folder / "longer").encode(), 0)
 
     def run(one: ctypes.c_void_p) -> None:
         for _ in range(4):
@@ -237,10 +240,12 @@ def test_a_folder_may_be_called_as_the_files_call_something(folder: str, tmp_pat
 
 def test_a_relative_folder_gives_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "net").mkdir()
+    (tmp_path / "net" / "net_kernel_9.c").touch()  # of another model, which had more
     monkeypatch.chdir(tmp_path / "net")
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
     executor = tilewright.load(data).compile({"x": np.zeros((2, 3), "float32")})
-    assert export(executor, Path())[0] == Path("net.h")
+    files = export(executor, Path())
+    assert [str(files[0]), str(files[-1]), len(files)] == ["net.h", "net_kernel_0.c", 6]
 
 
 def test_what_is_not_written_says_why(tmp_path: Path) -> None:
@@ -249,6 +254,9 @@ def test_what_is_not_written_says_why(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="for sim are not written as sources: use llvm, cuda"):
         tilewright.load(data, target="sim").export(x, tmp_path / "net")
     executor = tilewright.load(data).compile(x)
+    fixed = onnx_model([node("Relu", "x"), node("Shape", "x", "s")], {"x": [2, 3]}, ("y", "s"))
+    with pytest.raises(ModelError, match="s of g is a constant, which no kernel writes: leave it"):
+        tilewright.load(fixed).export(x, tmp_path / "net")
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="it is a file, not a folder"):
         export(executor, tmp_path / "file")

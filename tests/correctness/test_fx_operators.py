@@ -63,6 +63,7 @@ CASES = {
     "extrema": lambda: (X.amax((1, 2)), X.max(), *X.max(1), *X.min(-1, keepdim=True), X.argmax()),
     "NaN": lambda: (
         (X / X).amax(1), *(X / X).min(2), (X / X).argmax(), (X / X).clamp(-1, 0), (X / X).sign(),
+        aten.threshold_backward(X, X / X, 0),
         F.max_pool1d(X / X, 2), torch.maximum(X / X, Y),
     ),
     "variances": lambda: (X.var(1), *torch.var_mean(X, (1, 2), correction=0), X.std((0, 1))),

@@ -13,7 +13,9 @@ import tilewright
 from tilewright.graph import Graph, Input, ModelError, Node
 from tilewright.graph.check import check
 from tilewright.graph.memory import Lifetime, most_alive, plan
+from tilewright.graph.signature import check_apart
 from tilewright.runtime import array
+from tilewright.runtime.array import view
 
 pytestmark = pytest.mark.needs_onnx
 
@@ -236,6 +238,20 @@ def test_other_targets_give_the_same(target):
     assert relative(tilewright.load(data, target=target)(x), tilewright.load(data)(x)) < 1e-5
 
 
+@pytest.mark.needs_onnx
+@pytest.mark.needs_opencl
+def test_reductions_to_a_single_number_run_with_opencl():
+    nodes = [
+        node("ReduceSum", "x", "s", keepdims=0),
+        node("ReduceMax", "x", "m", keepdims=0),
+        node("Div", "s m"),
+    ]
+    x = np.arange(15, dtype="float32").reshape(3, 5)
+    found = tilewright.load(onnx_model(nodes, {"x": [3, 5]}), target="opencl")(x)
+    assert found.shape == ()
+    assert found == np.float32(7.5)
+
+
 @pytest.mark.parametrize("target", [
     pytest.param("opencl", marks=pytest.mark.needs_opencl),
     pytest.param("cuda", marks=pytest.mark.needs_cuda),
@@ -269,14 +285,22 @@ def test_what_has_no_elements_inside_of_a_model_is_computed_with(rows):
         node("Transpose", "a", "t", perm=[1, 0]),
         node("MatMul", "t b", "none"),
         node("Concat", "x a", "y", axis=0),
+        node("Expand", "a shape", "expanded"),
+        node("Tile", "w repeats", "tiled"),
+        node("Pad", "a pads five", "padded"),
     ]
     known = {"begin": np.array([2]), "end": np.array([9]), "w": np.ones((3, 4), "float32")}
-    model = tilewright.load(onnx_model(nodes, {"x": ["N", 3]}, ["most", "none", "y"], known))
+    known |= {"shape": np.array([2, 0, 3]), "repeats": np.array([0, 3])}
+    known |= {"pads": np.array([1, 0, 1, 0]), "five": np.float32(5)}
+    outputs = ["most", "none", "y", "expanded", "tiled", "padded"]
+    model = tilewright.load(onnx_model(nodes, {"x": ["N", 3]}, outputs, known))
     x = np.ones((rows, 3), "float32")
     found = model.run({"x": x})
     np.testing.assert_array_equal(found["most"], np.full(8, -np.inf, "float32"))
     np.testing.assert_array_equal(found["none"], np.zeros((3, 4), "float32"))
     np.testing.assert_array_equal(found["y"], x)
+    assert [found[n].shape for n in ("expanded", "tiled")] == [(2, 0, 3), (0, 12)]
+    np.testing.assert_array_equal(found["padded"], np.full((2, 3), 5, "float32"))
 
 
 @pytest.mark.needs_torch
@@ -295,6 +319,7 @@ def test_tensors_of_the_host_are_read_and_written_in_place():
         model.bind({"x": torch.zeros(3, 2).T}, {"y": y})
     with pytest.raises(ModelError, match="output y lies on the memory of x"):
         model.bind({"x": y}, {"y": y})
+    check_apart({"x": view(y)}, {"y": view(y[1:1])})  # which has no elements
     model.run({"x": x}, {"y": x})
     assert torch.equal(x, y)
     with pytest.raises(ModelError, match="x is .*, and is to be float32"):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.support.schedules import apply_all, everywhere, run
+from tests.support.schedules import Cases, apply_all, check, everywhere, run, skip_without
 
 from tilewright import te
 from tilewright.topi import reduction
@@ -33,6 +33,21 @@ def test_nan_beside_a_number_stays_nan(target: str) -> None:
     np.testing.assert_array_equal(positive, np.maximum(a, np.float32(0)))
     np.testing.assert_array_equal(bounded, np.fmax(a, np.float32(0)))
     np.testing.assert_array_equal(kept, np.where(a < 0, np.float32(0), a))
+
+
+@everywhere
+@pytest.mark.parametrize("type", ["float32", "float64"])
+def test_a_choice_by_nan_or_infinity_is_what_its_comparison_says(target: str, type: str) -> None:
+    skip_without(target, type)
+    a = np.array([np.nan, 1, -np.inf, -2, np.inf, 0, 3, 5], type)
+    nan, inf = te.const(float("nan"), type), te.const(float("inf"), type)
+    cases: Cases = [
+        (lambda a: te.select(a > nan, a, nan), np.full(8, np.nan, type)),
+        (lambda a: te.select(a < nan, nan, a), a),
+        (lambda a: te.select(a > -inf, a, -inf), np.fmax(a, -np.inf)),
+        (lambda a: te.select(a < inf, a, inf), np.fmin(a, np.inf)),
+    ]
+    check(cases, a, types=[type], target=target)
 
 
 @everywhere

@@ -443,3 +443,12 @@ def test_slices_of_symbolic_shapes_are_those_of_numpy(begin, end, strides, axes)
         out = tvm.nd.array(np.full(expected.shape, 77, "float32"))
         func(tvm.nd.array(x), out)
         np.testing.assert_array_equal(out.numpy(), expected)
+
+
+def test_nan_is_the_largest_in_order_and_comes_first_of_extremes():
+    nan = np.float32("nan")
+    x = np.array([[1, nan, 3, nan], [0, -1, 2, -np.inf]], "float32")
+    check(lambda x: [topi.sort(x, 1), topi.argsort(x, None, 1)], [x],
+          [np.sort(x, 1), np.argsort(x, 1, "stable")])  # fmt: skip
+    check(lambda x: topi.sort(x, 1, 0), [x], np.array([[nan, nan, 3, 1], [2, 0, -1, -np.inf]]))
+    check(lambda x: [topi.argmax(x, 1), topi.argmin(x, 1)], [x], [x.argmax(1), x.argmin(1)])

@@ -13,6 +13,7 @@ dimension.
 from __future__ import annotations
 
 import argparse
+import shlex
 from pathlib import Path
 
 from tilewright.ir.errors import ArgumentError
@@ -55,5 +56,6 @@ def run(args: argparse.Namespace) -> int:
     inputs, folder = arrays(args.input, model.inputs, 0), Path(args.output)
     console = Console(stderr=True)
     files = with_progress(console, lambda told: model.export(inputs, folder, args.name, told))
-    print(f"{files[0]} and {len(files) - 1} files beside it: make -C {args.output}")
+    made = shlex.quote(args.output)
+    print(f"{files[0]} and {len(files) - 1} files beside it: make -C {made}")
     return 0

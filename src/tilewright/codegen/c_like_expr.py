@@ -118,8 +118,10 @@ class ExpressionPrinter:
             case E.Cast(t, value):
                 return d.cast(t, value.dtype, self.expr(value))
             case E.Select(E.LT(a, E.FloatImm() as b) | E.GT(a, E.FloatImm() as b), c, v) if (
-                (b is c and a is v) or (a is c and b is v)
-            ) and (name := self._bound(e, b is c)):
+                b.value == b.value  # functions of two values differ in what they make of NaN
+                and ((b is c and a is v) or (a is c and b is v))
+                and (name := self._bound(e, b is c))
+            ):
                 return call(name, self.expr(a), self.expr(b))
             case E.Select(condition, on_true, on_false):
                 chosen = self.expr(condition)

@@ -100,10 +100,14 @@ class OpenCLDialect(Dialect):
         return made if self.rounded(t) else self.plain_cast(t, made)
 
     def infinity(self, t: DType) -> Code:
-        return code("INFINITY")
+        return self._constant(t, code("INFINITY"))
 
     def nan(self, t: DType) -> Code:
-        return code("NAN")
+        return self._constant(t, code("NAN"))
+
+    def _constant(self, t: DType, x: Code) -> Code:
+        """A float as an argument of an overloaded function of ``t``."""
+        return self.plain_cast(t, x) if t.bits == 64 else x
 
     def _round(self, t: DType, x: Code) -> Code:
         """``x``, a float32, rounded to ``t`` where values of ``t`` are held in float32."""

@@ -16,6 +16,8 @@ from tilewright.topi.functions import FUNCTIONS
 
 #: Elements that are computed to fold one node, at most.
 _MOST = 1 << 25
+#: Operators that make tensors without elements of others, and the attribute that says so.
+_EXTENTS = {"broadcast_to": "shape", "tile": "reps"}
 #: Types whose sums are in a wider one, and that.
 WIDE = {"float16": "float32", "bfloat16": "float32"}
 
@@ -31,7 +33,8 @@ def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) 
         return Constant(first.array.reshape(attributes["newshape"]), name or first.name)
     if operator == "transpose" and isinstance(first, Constant):  # the same memory
         return Constant(first.array.transpose(attributes["axes"]), name or first.name)
-    if any(isinstance(x, Value) and 0 in x.shape for x in operands):
+    empties = any(isinstance(x, Value) and 0 in x.shape for x in operands)
+    if empties or 0 in attributes.get(_EXTENTS.get(operator, ""), ()):
         empty = _of_nothing(operator, operands, attributes, name)
         if empty is not None:
             return empty
@@ -55,9 +58,10 @@ def build(operator: str, *operands: Operand, name: str = "", **attributes: Any) 
 
 def _of_nothing(
     operator: str, operands: tuple[Operand, ...], attributes: dict[str, Any], name: str
-) -> Constant | None:
+) -> Value | None:
     """What an operator makes of tensors without elements: none, of the shape that those that it
-    makes of one and of two lead to, or sums of nothing. None where it is neither."""
+    makes of one and of two lead to, or sums of nothing, or padding. Returns None otherwise."""
+    extents = _EXTENTS.get(operator, "")
 
     def made_of(extent: int) -> Node:
         filled = (
@@ -66,7 +70,8 @@ def _of_nothing(
             else x
             for x in operands
         )
-        return Node(operator, tuple(filled), attributes)
+        named = {k: [e or extent for e in v] if k == extents else v for k, v in attributes.items()}
+        return Node(operator, tuple(filled), named)
 
     try:
         one, two = made_of(1), made_of(2)
@@ -76,6 +81,8 @@ def _of_nothing(
         return None
     shape = tuple(max(0, 2 * a - b) for a, b in zip(one.shape, two.shape, strict=True))
     sums = operator not in FUNCTIONS and len(operands) == 2 and not attributes.get("epilogue")
+    if operator == "constant_pad":
+        return build("cast", constant(np.full(shape, attributes["value"])), dtype=one.dtype)
     if 0 not in shape and not (sums and one.shape == two.shape):
         return None
     return Constant(np.zeros(shape, storage_type(to_dtype(one.dtype))), name)

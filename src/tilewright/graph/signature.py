@@ -144,7 +144,8 @@ def check_apart(inputs: Mapping[str, ArrayView], outputs: Mapping[str, ArrayView
         low, high = into.span
         for other, there in (*inputs.items(), *outputs.items()):
             first, end = there.span
-            if there is not into and there.device == into.device and low < end and first < high:
+            shared = max(low, first) < min(high, end)  # never of one without elements
+            if there is not into and there.device == into.device and shared:
                 raise ModelError(
                     f"output {name} lies on the memory of {other}: give it an array of its own"
                 )

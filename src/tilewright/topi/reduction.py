@@ -165,6 +165,18 @@ def _running(
     return made
 
 
+def above(a: Any, b: Any, beside: Any) -> Any:
+    """Whether ``a`` is larger than ``b``, or as large and ``beside`` holds. NaN is above all
+    numbers, and as large as NaN."""
+    if a.dtype.is_float:
+        nan = te.isnan(b)
+        larger = te.logical_not(a <= te.Select(nan, te.max_value(b.dtype), b))
+        larger = te.all(larger, te.any(te.logical_not(nan), beside))
+    else:
+        larger = a > b
+    return te.any(larger, te.all(a.equal(b), beside))
+
+
 def topk_places(x: Tensor, k: int, axis: int, largest: bool = True) -> Tensor:
     """Where the ``k`` largest elements along ``axis`` are, or the smallest, in order, an int64: by
     counting for each element those that come before it. NaN is larger than all numbers."""
@@ -176,14 +188,7 @@ def topk_places(x: Tensor, k: int, axis: int, largest: bool = True) -> Tensor:
         """How many are before it in descending order, or behind it in ascending order."""
         value, there = x[i], x[(*i[:axis], other, *i[axis + 1 :])]
         beside = other < i[axis] if largest else other > i[axis]
-        if x.dtype.is_float:  # NaN is above all numbers, and of NaN another is beside it
-            nan = te.isnan(value)
-            above = te.logical_not(there <= te.Select(nan, te.max_value(x.dtype), value))
-            above = te.all(above, te.any(te.logical_not(nan), beside))
-        else:
-            above = there > value
-        first = te.any(above, te.all(there.equal(value), beside))
-        return te.sum(first.astype("int32"), axis=other)
+        return te.sum(above(there, value, beside).astype("int32"), axis=other)
 
     ranks: Tensor = te.compute(x.shape, rank, name="ranks", tag=REDUCE)
 

@@ -38,7 +38,10 @@ def export(executor: Executor, folder: Path, name: str | None = None) -> list[Pa
     outputs = executor.graph.outputs
     fixed = [n for n, x in outputs.items() if isinstance(owner(x), Constant)]
     if fixed:
-        raise ModelError(f"{', '.join(fixed)} of {executor.graph.name} is a constant")
+        raise ModelError(
+            f"{', '.join(fixed)} of {executor.graph.name} is a constant, which no kernel writes: "
+            "leave it out of the model's outputs, and give inputs that have elements"
+        )
     if folder.exists() and not folder.is_dir():
         raise FileError(f"cannot write into {folder}: it is a file, not a folder")
     name = _function(folder, name)
@@ -58,8 +61,8 @@ def export(executor: Executor, folder: Path, name: str | None = None) -> list[Pa
     }
     for file, content in files.items():
         write_file(folder / file, content)
-    kernels = folder.glob(f"{name}_kernel_*.c") if kind == "llvm" else ()
-    return [*(folder / file for file in files), *kernels]
+    kernels = [folder / o for o in made.objects] if kind == "llvm" else []
+    return [*(folder / file for file in files), *(x.with_suffix(".c") for x in kernels)]
 
 
 def _function(folder: Path, given: str | None) -> str:

@@ -34,7 +34,7 @@ def write(executor: Executor, name: str, folder: Path) -> Written:
         places[executor.index[owner(made)]] = f"(char *)outputs[{k}]"
     calls = "\n".join(_call(step, places, names) for step in executor.steps)
     tables = f"""\
-enum {{ WEIGHT_BYTES = {len(weights)}, MEMORY_BYTES = {executor.plan.nbytes} }};
+static const size_t WEIGHT_BYTES = {len(weights)}u, MEMORY_BYTES = {executor.plan.nbytes}u;
 
 static void steps(
     const char *weights, char *memory, const void *const *inputs, void *const *outputs) {{

@@ -176,8 +176,8 @@ def _addcmul(function: str) -> Converter:
 
 
 def _threshold_backward(n: Operation) -> Value:
-    zero = constant(np.zeros((), n.dtype))
-    return n("where", n("greater", n.x, float(n["threshold"])), n["grad_output"], zero)
+    zero = constant(np.zeros((), n.dtype))  # the gradient of NaN is passed on
+    return n("where", n("less_equal", n.x, float(n["threshold"])), zero, n["grad_output"])
 
 
 CONVERTERS: dict[str, Converter] = {

@@ -48,8 +48,8 @@ class Nest:
 
 def tile(stage: Stage, axes: Sequence[IterVar], rows: int, columns: int) -> Nest:
     """Cut the last two of ``axes`` into tiles of ``rows`` by ``columns``; the loops over tiles
-    become one."""
-    *outer, last = axes
+    become one, which a single number has, too."""
+    *outer, last = axes or (stage.fuse(),)
     inner: list[IterVar] = []
     if rows > 1 and outer:
         row, within = stage.split(outer.pop(), factor=rows)

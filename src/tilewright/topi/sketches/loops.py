@@ -110,15 +110,12 @@ def _gpu(stage: Stage, t: Tiling) -> Any:
 
 def _registers(sums: Stage, t: Tiling, vectors: bool) -> None:
     """The loops of what stays in registers: of the tile inside of the reduction's."""
-    *outer, rows, columns = [None, *sums.op.axis] if len(sums.op.axis) < 2 else sums.op.axis
-    inner = [axis for axis in (rows, columns) if axis is not None]
-    reduced = list(sums.op.reduce_axis)
+    axes, reduced = list(sums.op.axis), list(sums.op.reduce_axis)
+    outer, inner = axes[:-2], axes[-2:]
     sums.reorder(*outer, *reduced, *inner)
-    if vectors:
-        sums.vectorize(inner[-1])
-    else:
-        sums.unroll(inner[-1])
-    sums.unroll(*inner[:-1])
+    if vectors and inner:
+        sums.vectorize(inner.pop())
+    sums.unroll(*inner)
     if t.unroll and reduced and extent_of(reduced[-1]) <= _WRITTEN:
         sums.unroll(reduced[-1])
 

@@ -9,6 +9,7 @@ from tilewright import te
 from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
+from tilewright.topi.reduction import above
 from tilewright.tvm.topi.elements import nearest
 from tilewright.tvm.topi.windows import SPATIAL, check_layout, numbers, padding_of
 
@@ -57,7 +58,7 @@ def pool_grad(
     taps = [te.reduce_axis((0, k), f"t{n}") for n, k in enumerate(size)]
 
     def better(a: Any, b: Any) -> Any:
-        first = te.any(a[1] > b[1], te.all(a[1].equal(b[1]), a[0] < b[0]))
+        first = above(a[1], b[1], a[0] < b[0])
         return te.Select(first, a[0], b[0]), te.Select(first, a[1], b[1])
 
     pick = te.comm_reducer(

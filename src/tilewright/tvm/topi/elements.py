@@ -14,7 +14,7 @@ from tilewright.te import Tensor
 from tilewright.te.arithmetic import elementwise
 from tilewright.topi import broadcast as _broadcast
 from tilewright.topi import elementwise as _elementwise
-from tilewright.topi.reduction import dimension
+from tilewright.topi.reduction import above, dimension
 from tilewright.tvm import functions
 
 _E, _B = _elementwise.ELEMENTS, _broadcast.ELEMENTS
@@ -180,9 +180,11 @@ def argument(name: str) -> Callable[..., Tensor]:
         data: Tensor, axis: Any = None, keepdims: bool = False, select_last_index: bool = False
     ) -> Any:
         def better(a: Any, b: Any) -> Any:
-            value = a[1] > b[1] if largest else a[1] < b[1]
             place = a[0] > b[0] if select_last_index else a[0] < b[0]
-            first = te.any(value, te.all(a[1].equal(b[1]), place))
+            x, y = a[1], b[1]
+            if not largest:  # NaN comes first of all
+                x, y = (-x, -y) if data.dtype.is_float else (y, x)
+            first = above(x, y, place)
             return te.Select(first, a[0], b[0]), te.Select(first, a[1], b[1])
 
         nowhere = -1 if select_last_index else 2**31 - 1
@@ -204,7 +206,7 @@ def argument(name: str) -> Callable[..., Tensor]:
         places, _ = reduced(data, axis, keepdims, combine, f"T_{name}")
         return te.compute(places.shape, lambda *i: places(*i), f"T_{name}_place", tag="injective")
 
-    return _named(function, name, "Where the element is, the first of several, along ``axis``.")
+    return _named(function, name, "Where it is, the first of several, or NaN is, along ``axis``.")
 
 
 def cumulative(name: str) -> Callable[..., Tensor]:

@@ -10,7 +10,7 @@ from tilewright.ir import ops
 from tilewright.ir.errors import LanguageError
 from tilewright.te import Tensor
 from tilewright.te.arithmetic import common_shape, elementwise, read
-from tilewright.topi.reduction import dimension
+from tilewright.topi.reduction import above, dimension
 from tilewright.tvm.topi.elements import nearest
 from tilewright.tvm.topi.numbers import full
 from tilewright.tvm.topi.shapes import unravel_index as indices_of
@@ -248,14 +248,14 @@ def invert_permutation(data: Tensor) -> Any:
 
 
 def _ranks(data: Tensor, d: int, ascending: Any) -> Any:
-    """How many elements of its line come before each."""
+    """How many elements of its line come before each, or behind it in ``ascending`` order; NaN is
+    above all numbers."""
     k = te.reduce_axis((0, data.shape[d]), "k")
 
     def element(*i: Any) -> Any:
         value, other = data(*i), data(*put(i, d, k.var))
-        better = other < value if ascending else other > value
-        before = te.any(better, te.all(other.equal(value), k.var < i[d]))
-        return te.sum(before.astype("int32"), axis=k)
+        beside = k.var > i[d] if ascending else k.var < i[d]
+        return te.sum(above(other, value, beside).astype("int32"), axis=k)
 
     return te.compute(data.shape, element, "T_ranks", tag="comm_reduce")
 
@@ -266,7 +266,8 @@ def _ordered(data: Tensor, d: int, ascending: Any, count: Any, value: Any, name:
 
     def combine(*i: Any) -> Any:
         at = put(i, d, k.var)
-        here = ranks(*at).equal(i[d].astype("int32"))
+        place = data.shape[d] - 1 - i[d] if ascending else i[d]
+        here = ranks(*at).equal(place.astype("int32"))
         found = value(at)
         return te.sum(te.Select(here, found, te.const(0, found.dtype)), axis=k)
 

@@ -18,11 +18,11 @@ static void release(void *memory) {
   if (memory != NULL) free(((void **)memory)[-1]);
 }
 
-/* The first bytes of a file; NULL where it cannot be read, or has fewer. */
+/* The bytes of a file; NULL where it cannot be read, or has others than so many. */
 static char *read_file(const char *path, size_t bytes) {
   FILE *file = fopen(path, "rb");
   char *made = file == NULL ? NULL : allocate(bytes);
-  if (made != NULL && fread(made, 1, bytes, file) != bytes) {
+  if (made != NULL && (fread(made, 1, bytes, file) != bytes || fgetc(file) != EOF)) {
     release(made);
     made = NULL;
   }
@@ -33,7 +33,7 @@ static char *read_file(const char *path, size_t bytes) {
 static const char *own_error(int status) {
   switch (status) {
     case 0: return "done";
-    case NO_FILE: return "the weights cannot be read";
+    case NO_FILE: return "the weights cannot be read, or are another model's";
     case NO_MEMORY: return "there is no memory";
     case NO_DEVICE: return "there is no such device";
     default: return "it failed";
