@@ -170,6 +170,7 @@ def test_a_filter_is_read_once_where_the_last_level_cache_is_slow(monkeypatch):
     p = layer((1, 128, 28, 28), 128, layout="NHWC", constants=("filter",))
     machine = Target.parse("llvm -arch=avx512 -threads=4")
     known = winograd_tiles.features(machine) - {"amx-tile"}
+    monkeypatch.setattr("tilewright.runtime.caches.second_level", lambda: 512 << 10)
     for name, several in (("amx-tile", False), ("", True)):
         monkeypatch.setattr(winograd_tiles, "features", lambda _, more=name: known | {more})
         (tile, *_) = WINOGRAD.candidates(p, machine)

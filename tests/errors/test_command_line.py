@@ -39,11 +39,6 @@ def test_an_error_of_tilewrights_own_is_one_line_and_no_traceback(monkeypatch, c
     assert capsys.readouterr().err == "tilewright: unknown target 'abacus'\n"
 
 
-def test_a_model_is_written_as_c_for_a_cpu(capsys):
-    assert main(["compile", "m.onnx", "-o", "net", "--target", "cuda"]) == 1
-    assert "--target cuda: C is for a CPU, which is llvm" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize(("words", "problem"), [
     ("--trials 0", "--trials 0: at least 1"), ("--repeat 0", "--repeat 0: at least 1"),
     ("--jobs 0", "--jobs 0: at least 1"), ("--early-stopping 0", "--early-stopping 0: at least 1"),

@@ -23,7 +23,13 @@ def check_layout(
     letters = [c for c in layout if not c.isdigit()] if isinstance(layout, str) else []
     others = {c for c in letters if not (free and c.islower())}
     found = {*image} <= others <= {*image, *rest} if free else others == {*image, *rest}
-    if not found or len(letters) != data.ndim:
+    if found and len(letters) != data.ndim:
+        what = "a filter" if rest == "OI" else "data"
+        raise LanguageError(
+            f"{what} in the layout {layout} has as many dimensions as letters, "
+            f"{data} has {data.ndim}"
+        )
+    if not found:
         raise LanguageError(
             f"no layout {layout!r} of {data}: name its dimensions in order by the letters "
             f"{rest + image}, as {rest + image!r}"
