@@ -105,10 +105,11 @@ class _Paths:
     def check(self, s: Instr, state: _State) -> None:
         fills = QUEUES[s.instruction.queue].apart
         touched = [x.buffer for x in (s.operands[:1] if fills else s.operands[1:])]
-        for buffer, stored, now in state:
+        order = {x.buffer: k for k, x in enumerate(s.operands)}
+        known = (access for access in state if access[0] in order)
+        for buffer, stored, now in sorted(known, key=lambda x: (order[x[0]], *x[1:])):
             if buffer in self.registers:
-                if any(x.buffer is buffer for x in s.operands):
-                    self.found.setdefault((s, buffer), _of_registers(s, buffer))
+                self.found.setdefault((s, buffer), _of_registers(s, buffer))
             elif buffer in touched and now != _FENCED and (stored or fills):
                 self.found.setdefault((s, buffer), _finding(s, buffer, stored, fills))
 
