@@ -290,3 +290,13 @@ def test_scales_become_powers_of_two(mode):
     nearest = np.where(x - low >= low / 2, low * 2, low)
     expected = {"up": 2 ** np.ceil(exponent), "down": low, "nearest": nearest}[mode]
     np.testing.assert_array_equal(found, np.minimum(expected, 2.0**127))
+
+
+@pytest.mark.parametrize("target", ["llvm", "sim"])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_pads_may_be_no_finite_numbers(value, target):
+    around = {"p": np.array([0, 1, 0, 1], "int64"), "v": np.array(value, "float32")}
+    model = tilewright.load(onnx_model([node("Pad", "x p v")], {"x": [2, 3]}, ("y",), around),
+                            target=target)  # fmt: skip
+    x = np.ones((2, 3), "float32")
+    np.testing.assert_array_equal(model(x), np.pad(x, ((0, 0), (1, 1)), constant_values=value))

@@ -181,7 +181,6 @@ def _pad(n: Operation) -> Value:
     value: Any = n.attribute("value", 0.0)
     if n.opset >= 11:
         value = n.array(2, "value").item() if n.has(2) else 0
-    value = value if math.isfinite(value) else math.copysign(3e38, value)
     return n("constant_pad", x, before=tuple(before), after=tuple(after), value=value)
 
 

@@ -170,14 +170,24 @@ def operand(text: str) -> TensorType:
     return TensorType(tuple(int(e) for e in match[2].split("x") if e), match[1])
 
 
+class _Numbers(ast.NodeTransformer):
+    """Puts in what has a name in place of digits."""
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        named = {"inf": math.inf, "nan": math.nan}
+        return ast.Constant(named[node.id]) if node.id in named else node
+
+
 def parse(text: str) -> Call:
     """A call as it is written; raises :class:`ProblemError` for anything else.
 
     >>> parse("clip(a0, low=0.0, high=6.0)")
     Call(function='clip', operands=('a0',), attributes={'low': 0.0, 'high': 6.0})
+    >>> parse("constant_pad(a0, before=(1,), after=(0,), value=-inf)").attributes["value"]
+    -inf
     """
     try:
-        node = ast.parse(text, mode="eval").body
+        node = _Numbers().visit(ast.parse(text, mode="eval").body)
         if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
             raise ValueError("it is no call")
         operands = tuple(
