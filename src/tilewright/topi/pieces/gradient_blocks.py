@@ -125,3 +125,21 @@ def in_cluster(
     if wide % 2 == 0:
         parts.vectorize(parts.split(c, factor=2)[1])
     return group
+
+
+def summed_in_blocks(
+    s: Schedule, d: BoxDeclaration, total: Tensor, writer: Tensor, kept: tuple[Tensor, ...],
+    added: int, tile: BoxGradientTile,
+) -> tuple[list[IterVar], IterVar, list[IterVar], IterVar]:  # fmt: skip
+    """Compute the sums ``total`` in blocks of their ``writer``, of whole tiles, and in clusters add
+    what is ``kept``; returns the axes of the sums as :func:`axes_of` does."""
+    if tile.cluster:
+        output, added_up = kept
+        group = in_cluster(s, d, output, added_up, s[writer], tile)
+    else:
+        group = blocks_of(s[writer], d, tile, added)
+    s[total].compute_at(s[writer], group)
+    others, m, taps, c = axes_of(s[total], added, tile)
+    s[total].align_bounds(m, ROWS)
+    s[total].align_bounds(c, tile.channels)
+    return others, m, taps, c

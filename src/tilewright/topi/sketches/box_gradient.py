@@ -14,16 +14,15 @@ from __future__ import annotations
 from tilewright.schedule import Schedule
 from tilewright.target.boxes import MOST_DIMENSIONS
 from tilewright.target.instructions import wgmma
+from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, load
-from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
+from tilewright.topi.pieces.box_tiles import BoxGradientTile
 from tilewright.topi.pieces.gradient_blocks import (
-    axes_of,
-    blocks_of,
     box_steps,
-    in_cluster,
     split_steps,
+    summed_in_blocks,
 )
 from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.tiling import extent_of
@@ -35,6 +34,7 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
     s = scheduled(d.output, d.sum, *d.copies)
     copy(s, d.copies)
     writer, total, added = d.output, d.sum, 0
+    kept: tuple[Tensor, ...] = ()
     step, pixel = box_steps(s[total], d) if tile.splits > 1 or d.placed else (None, [])
     if step is not None:
         writer, added, kept = split_steps(s, d, total, step, tile)
@@ -45,15 +45,8 @@ def schedule_box_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedule:
         s[total].set_scope("fragment")
     left, right = (s.cache_read(t, "shared", [total]) for t in (d.left, d.right))
 
-    if tile.cluster:
-        group = in_cluster(s, d, *kept, s[writer], tile)
-    else:
-        group = blocks_of(s[writer], d, tile, added)
+    others, m, taps, c = summed_in_blocks(s, d, total, writer, kept, added, tile)
     sums = s[total]
-    sums.compute_at(s[writer], group)
-    others, m, taps, c = axes_of(sums, added, tile)
-    sums.align_bounds(m, ROWS)
-    sums.align_bounds(c, tile.channels)
     if added:
         at, *pixel = sums.op.reduce_axis
     else:

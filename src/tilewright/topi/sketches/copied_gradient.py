@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import wgmma
+from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import EIGHT
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import load
-from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
-from tilewright.topi.pieces.gradient_blocks import axes_of, blocks_of, in_cluster, split_steps
+from tilewright.topi.pieces.box_tiles import BoxGradientTile
+from tilewright.topi.pieces.gradient_blocks import split_steps, summed_in_blocks
 from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
@@ -27,6 +28,7 @@ def schedule_copied_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedu
     copy(s, d.copies)
     w, (images, *_) = widths(d.problem.dtype), d.boxes.pixels
     writer, total, added = d.output, d.sum, 0
+    kept: tuple[Tensor, ...] = ()
     split = tile.splits > 1 or d.placed
     total = total if split else s.cache_write(writer, "fragment")
     eights, *space, half, pair = s[total].op.reduce_axis
@@ -40,15 +42,8 @@ def schedule_copied_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedu
     left, right = (s.cache_read(t, "shared", [total]) for t in (d.left, d.right))
     held = s.cache_read(left, "fragment", [total])
 
-    if tile.cluster:
-        group = in_cluster(s, d, *kept, s[writer], tile)
-    else:
-        group = blocks_of(s[writer], d, tile, added)
+    others, m, _, c = summed_in_blocks(s, d, total, writer, kept, added, tile)
     sums = s[total]
-    sums.compute_at(s[writer], group)
-    others, m, _, c = axes_of(sums, added, tile)
-    sums.align_bounds(m, ROWS)
-    sums.align_bounds(c, tile.channels)
     sums.reorder(*others, step, eight, m, *sums.split(c, factor=8), half, pair)
     sums.unroll(eight)
     sums.tensorize(m, wgmma(tile.channels, "tf32", left="registers", swizzles=(0, 4 * images)))

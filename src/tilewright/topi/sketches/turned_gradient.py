@@ -19,13 +19,11 @@ from tilewright.te import Tensor
 from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, load
-from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
+from tilewright.topi.pieces.box_tiles import BoxGradientTile
 from tilewright.topi.pieces.gradient_blocks import (
-    axes_of,
-    blocks_of,
     box_steps,
-    in_cluster,
     split_steps,
+    summed_in_blocks,
 )
 from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.tiling import extent_of
@@ -41,6 +39,7 @@ def schedule_turned_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedu
     s, w = scheduled(d.output, d.sum, *d.copies), widths(d.problem.dtype)
     copy(s, d.copies)
     writer, total, added = d.output, d.sum, 0
+    kept: tuple[Tensor, ...] = ()
     split = tile.splits > 1 or d.placed
     total = s.cache_write(total, "fragment") if total is writer and not split else total
     at, pixel = box_steps(s[total], d)
@@ -54,15 +53,8 @@ def schedule_turned_gradient(d: BoxDeclaration, tile: BoxGradientTile) -> Schedu
     held = s.cache_read(left, "fragment", [total])
     turned = s.cache_read(right, "shared", [total])
 
-    if tile.cluster:
-        group = in_cluster(s, d, *kept, s[writer], tile)
-    else:
-        group = blocks_of(s[writer], d, tile, added)
+    others, m, taps, c = summed_in_blocks(s, d, total, writer, kept, added, tile)
     sums = s[total]
-    sums.compute_at(s[writer], group)
-    others, m, taps, c = axes_of(sums, added, tile)
-    sums.align_bounds(m, ROWS)
-    sums.align_bounds(c, tile.channels)
     # Of rows that four threads read at once no two conflict in a bank: they are two apart.
     whole, extents, half = innermost(sums, pixel, d.boxes.pixels, 2)
     whole, _, four = innermost(sums, whole, extents, _FOUR)
