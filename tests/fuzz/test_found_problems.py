@@ -31,6 +31,18 @@ TAIL = Conv.parse(
 )  # fmt: skip
 
 
+def test_one_thread_stores_the_only_result_of_a_plane() -> None:
+    """No loop goes to it, whose variable would say which thread holds it."""
+    p = Conv.parse(
+        (1, 2, 9, 19), (2, 1, 7, 7), stride=4, padding=(5, 0, 5, 0), dilation=3, dtype="bfloat16",
+        epilogue=("scale_shift",),
+    )  # fmt: skip
+    tile = {
+        "rows": 1, "columns": 16, "images": 1, "groups": 1, "teams": 1, "turns": 1, "stages": 2
+    }  # fmt: skip
+    check(p, "gpu.toeplitz_warps", tile, "sim")
+
+
 def test_threads_share_all_rows_that_several_new_ones_of_a_rolling_stage_read() -> None:
     """With stride 4, each turn of a strip adds four rows: the shared image has what all read."""
     found = find("gpu.planes")

@@ -133,7 +133,7 @@ class _Distribute(InContext):
             case For():
                 return (yield self.loop(s))
             case Store() if self.lane is None and (found := tuple(uses_of(s))):
-                raise self.error(f"one element of fragment {found[0].buffer.name!r} is used alone")
+                return (yield self.divided(s, found))  # one element, which no loop goes to
             case Let(var, value, _) if self.lane is not None:
                 self.named[var] = () if var in self.alike else self.used(value)
             case Store() if self.lane is not None:
@@ -153,14 +153,14 @@ class _Distribute(InContext):
                     found += self.named.get(x, ())
         return tuple(found)
 
-    def divided(self, nest: For, found: tuple[Use, ...]) -> Steps:
-        """A nest whose loops choose threads, in a loop over these."""
+    def divided(self, nest: For | Store, found: tuple[Use, ...]) -> Steps:
+        """A nest whose loops choose threads, or one element's store, in a loop over these."""
         groups = {use.held.lanes for use in found}
         if len(groups) > 1:
             sizes = " and ".join(map(str, sorted(groups)))
             raise self.error(f"fragments of groups of {sizes} threads are used together")
         for inner in statements(nest):
-            if isinstance(inner, Instr):
+            if isinstance(inner, Instr) and isinstance(nest, For):
                 raise self.error(
                     f"loop {nest.var.name!r} over elements of a fragment has the instruction "
                     f"{inner.instruction.name!r} inside, which all threads execute together",
@@ -171,7 +171,7 @@ class _Distribute(InContext):
         with self.analyzer.scope(), self.ranges.scope():
             for known in (self.analyzer, self.ranges):
                 known.bind(self.lane, const(0), const(lanes))
-            body = yield self.loop(nest)
+            body = yield self.loop(nest) if isinstance(nest, For) else self.steps(nest)
         made = For(self.lane, const(0), const(lanes), ForKind.THREAD, body, LANES)
         self.lane, self.uses = None, ()
         return made
