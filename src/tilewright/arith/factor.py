@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from fractions import Fraction
+from math import gcd
 
 from tilewright.arith.affine import Affine, as_affine
 from tilewright.ir.expr import Expr, Var
@@ -79,27 +79,28 @@ def _multiples(
 ) -> list[int] | None:
     """Integers by which ``values`` add up to ``wanted``; None where elimination finds none."""
     atoms = list(dict.fromkeys(atom for form in (wanted, *values) for atom in form))
-    rows = [
-        [Fraction(value.get(atom, 0)) for value in values] + [Fraction(wanted.get(atom, 0))]
-        for atom in atoms
-    ]
-    pivots: list[tuple[int, int]] = []
+    rows = [[*(value.get(atom, 0) for value in values), wanted.get(atom, 0)] for atom in atoms]
+    pivots: list[int] = []
     for column in range(len(values)):
-        at = next((r for r in range(len(pivots), len(rows)) if rows[r][column]), None)
+        top = len(pivots)
+        at = next((r for r in range(top, len(rows)) if rows[r][column]), None)
         if at is None:
             continue
-        top = len(pivots)
         rows[top], rows[at] = rows[at], rows[top]
-        rows[top] = [x / rows[top][column] for x in rows[top]]
         for r, row in enumerate(rows):
             if r != top and row[column]:
-                rows[r] = [x - row[column] * y for x, y in zip(row, rows[top], strict=True)]
-        pivots.append((top, column))
+                rows[r] = _without(row, rows[top], column)
+        pivots.append(column)
     found = [0] * len(values)
-    for top, column in pivots:
-        if rows[top][-1].denominator != 1:
+    for row, column in zip(rows, pivots, strict=False):
+        found[column], rest = divmod(row[-1], row[column])
+        if rest:
             return None
-        found[column] = int(rows[top][-1])
-    if any(row[-1] for row in rows[len(pivots) :]):
-        return None
-    return found
+    return None if any(row[-1] for row in rows[len(pivots) :]) else found
+
+
+def _without(row: list[int], other: list[int], column: int) -> list[int]:
+    """A multiple of ``row`` and one of ``other`` that add up to 0 in ``column``, in least terms."""
+    made = [x * other[column] - row[column] * y for x, y in zip(row, other, strict=True)]
+    divisor = gcd(*made)
+    return [x // divisor for x in made] if divisor > 1 else made
