@@ -73,7 +73,7 @@ def _operations(assembly: str) -> str:
 
 
 def make(
-    folder: Path, wanted: tuple[str, ...], only: str, arch: str, every: int, first: int
+    folder: Path, wanted: tuple[str, ...], only: str, arch: str, every: int, first: int, best: int
 ) -> None:
     """Compile the schedules on record with the version that runs, and write what they are."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -82,12 +82,14 @@ def make(
     found = [
         (t.problem, r)
         for t in tuned
-        for r in t.best
+        for r in t.best[:best]
         if (r.template in wanted or not wanted) and TEMPLATES[r.template].fits(t.problem, target)
     ]
-    for k, (p, r) in list(enumerate(found))[first::every]:
+    for p, r in found[first::every]:
         template, row = TEMPLATES[r.template], {"problem": p.to_dict(), "template": r.template}
         config = template.parse(dict(r.values))
+        key = json.dumps([str(p), r.template, dict(r.values)], sort_keys=True)
+        k = hashlib.sha256(key.encode()).hexdigest()[:16]  # what both versions call it
         path = str(folder / f"{k}.kernel")
         if (folder / f"{k}.json").exists():  # of a run that was cut
             continue
@@ -118,7 +120,7 @@ def build(arguments: argparse.Namespace) -> None:
                 sys.executable, __file__, "--make", str(Path(arguments.build) / side),
                 "--templates", arguments.templates, "--arch", arguments.arch,
                 "--every", str(arguments.every), "--first", str(arguments.first),
-                "--only", arguments.only,
+                "--only", arguments.only, "--best", str(arguments.best),
             ]  # fmt: skip
             found = {**os.environ, "PYTHONPATH": str(root / "src")}
             subprocess.run(command, env=found, check=True, stdout=subprocess.DEVNULL)
@@ -126,9 +128,9 @@ def build(arguments: argparse.Namespace) -> None:
 
 
 def pairs(folder: Path) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
-    """What both versions made of each record, by its number."""
+    """What both versions made of each record, by what they call it."""
     made = [{p.stem for p in (folder / side).glob("*.json")} for side in _SIDES]
-    names = sorted(made[0] & made[1], key=int)
+    names = sorted(made[0] & made[1])
     return [
         (name, *(json.loads((folder / side / f"{name}.json").read_text()) for side in _SIDES))
         for name in names
@@ -236,6 +238,7 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="PATTERN", help="of problems, by name")
     parser.add_argument("--every", type=int, default=1, help="take every N-th record")
     parser.add_argument("--first", type=int, default=0, help="from this one on")
+    parser.add_argument("--best", type=int, default=99, help="records of a problem to take")
     parser.add_argument("--arch", default="sm_90a", help="of the GPU")
     parser.add_argument("--build", metavar="FOLDER", help="compile both versions into it")
     parser.add_argument("--compare", metavar="FOLDER", help="say what differs there again")
@@ -251,7 +254,7 @@ def main() -> None:
         wanted = tuple(filter(None, arguments.templates.split(",")))
         make(
             Path(arguments.make), wanted, arguments.only, arguments.arch, arguments.every,
-            arguments.first,
+            arguments.first, arguments.best,
         )  # fmt: skip
     elif arguments.build:
         build(arguments)
