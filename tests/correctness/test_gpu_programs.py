@@ -271,6 +271,16 @@ def test_a_row_is_read_once_in_full_sectors():
     assert not loose
 
 
+def test_a_group_reduces_few_long_rows_also_where_its_memory_is_emulated():
+    mali = Target.parse("opencl -device=mali")
+    for rows, length, name in ((1, 5000, "rows"), (1, 20, "loops"), (400, 5000, "loops")):
+        p = program(f"{rows}x{length}", "sum(a0, axis=1)")
+        template = templates(p, mali)[0]
+        assert template.name == f"gpu.{name}"
+        if name == "rows":
+            assert max(tile.lanes for tile in template.candidates(p, mali)) == 256
+
+
 def test_a_linear_layer_of_one_row_is_of_rows_where_there_are_no_tensor_cores():
     layer = Gemm(m=1, n=4096, k=25088, transpose_b=True)
     for target in ("opencl -device='NVIDIA H200'", "cuda -arch=sm_90a"):

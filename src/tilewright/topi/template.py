@@ -38,7 +38,8 @@ class Template:
     passes, channels_last, gpu : what it is for; no passes are all of them, and channels_last is
         None where layouts do not matter.
     kinds : the kinds of target that it is for, where that is not every kind of GPU or CPU.
-    shared : whether threads share memory, which some OpenCL devices only emulate.
+    shared : whether threads share memory, which some OpenCL devices only emulate; as a function,
+        of which problems on a target it is for all the same.
     where : what else a problem must be.
     arch : the one CUDA architecture that it is for, where that is not every one.
     least : the least compute capability that it is for, as 80 for 8.0.
@@ -67,7 +68,7 @@ class Template:
     gpu: bool
     tiles: Callable[[Any, Target], Sequence[Any] | Mapping[Any, float]]
     kinds: tuple[str, ...] = ()
-    shared: bool = False
+    shared: bool | Callable[[Any, Target], bool] = False
     where: Callable[[Any], bool] | None = None
     arch: str = ""
     least: int = 0
@@ -120,8 +121,12 @@ class Template:
             (not self.kinds or target.kind in self.kinds)
             and (target.kind != "cuda" or self._runs_on(target.arch))
             and (not self.features or cpu.features(target).issuperset(self.features))
-            and (not self.shared or opencl.shares_memory(target))
             and (self.where is None or self.where(p))
+            and (
+                not self.shared
+                or opencl.shares_memory(target)
+                or (callable(self.shared) and self.shared(p, target))
+            )
         )
         return "" if supported else f"{self.name} is for other problems"
 

@@ -12,7 +12,7 @@ from tilewright.ir.visit import walk
 from tilewright.target.devices import WARP, WIDEST
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
-from tilewright.topi.opencl.candidates import shares_memory
+from tilewright.topi.opencl.candidates import machine, shares_memory
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.operators.program import Program
 from tilewright.topi.pieces.columns import columns_of
@@ -61,6 +61,13 @@ def suits_rows(p: Problem) -> bool:
     return isinstance(p, Program) and rows_of(p) is not None
 
 
+def has_few_rows(p: Problem, target: Target) -> bool:
+    """Whether a group reduces a row sooner than a work-item also where its memory is emulated: rows
+    are long, and fewer than what has groups of its own."""
+    rows = rows_of(p)
+    return rows is not None and rows.length >= _THREADS and rows.count <= machine(target).units
+
+
 def suits_columns(p: Problem) -> bool:
     """Whether :func:`~tilewright.topi.sketches.column_sums.schedule_column_sums` is for one."""
     return isinstance(p, Program) and columns_of(p) is not None
@@ -71,8 +78,8 @@ def row_tiles(p: Problem, target: Target) -> dict[RowTile, float]:
     rows = rows_of(p)
     assert rows is not None, p
     size = max((dtype(p.inputs()[n].dtype).bytes for n in rows.read), default=16)
-    found = dict[RowTile, float]()
-    for lanes in (1 << k for k in range(10)):
+    group, found = machine(target).group, dict[RowTile, float]()
+    for lanes in (n for n in (1 << k for k in range(10)) if n <= group):
         for vector in (1, 2, 4, 8, 16):
             each = -(-rows.length // (lanes * vector)) * vector
             kept = vector > 1

@@ -135,7 +135,7 @@ SKETCHES = (
              items.item_product_tiles, ("opencl", "sim"), where=items.suits, operators=(),
              most=24),
     Template("gpu.rows", RowTile, schedule_rows, (), None, True, programs.row_tiles,
-             shared=True, where=programs.suits_rows, operators=(), types=_ANY),
+             shared=programs.has_few_rows, where=programs.suits_rows, operators=(), types=_ANY),
     Template("gpu.column_sums", ColumnSumTile, schedule_column_sums, (), None, True,
              programs.column_sum_tiles, shared=True, where=programs.suits_columns, operators=(),
              types=_ANY),
