@@ -73,6 +73,7 @@ def test_a_script_is_killed_interrupted_and_taken_up_again(tmp_path):
             assert len(records) >= lines
             assert all(r.result.ok for r in records.find())
     assert "interrupted after" in err  # the second one ended in order
+    assert "Traceback" not in err, err  # of work that was cancelled
     assert "best Config" in out
     before = len(log.read_text().splitlines())
     with Records(path) as records:

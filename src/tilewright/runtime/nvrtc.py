@@ -110,7 +110,8 @@ def compile_cubin(
     try:
         status = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])[0]
         # NVRTC installs the handler again, so that waits, as those of locks, go on after Ctrl-C.
-        signal.siginterrupt(signal.SIGINT, True)
+        if hasattr(signal, "siginterrupt"):  # Windows has none
+            signal.siginterrupt(signal.SIGINT, True)
         log = _text(nvrtc, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog, program).decode()
         if int(status) != 0:
             raise TargetError(_explain(status.name, arch, log, source))

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 #: Seconds between two lines where the output is no terminal.
 _PAUSE = 10.0
+#: Columns of a terminal that a line of progress needs with all its parts.
+_WIDE = 110
 #: Letters of a reason that are shown.
 _REASON = 300
 
@@ -93,15 +95,16 @@ class Display:
             TimeRemainingColumn,
         )
 
+        wide = self.console.width >= _WIDE
         self._live = Progress(
             SpinnerColumn(),
             TextColumn(self.prefix or "tuning"),
-            BarColumn(bar_width=24),
+            *([BarColumn(bar_width=24)] if wide else []),
             MofNCompleteColumn(),
             TextColumn("[bold green]{task.fields[best]}"),
-            TextColumn("{task.fields[rate]}"),
+            *([TextColumn("{task.fields[rate]}")] if wide else []),
             TextColumn("[dim]{task.fields[failed]}"),
-            TimeElapsedColumn(),
+            *([TimeElapsedColumn()] if wide else []),
             TimeRemainingColumn(),
             TextColumn("left"),
             console=self.console,

@@ -121,6 +121,8 @@ class LocalMeasurer:
 
         def send(k: int, built: dict[str, Any]) -> None:
             def done(future: Future[MeasureResult]) -> None:
+                if future.cancelled():  # as close() does to what waits, after Ctrl-C
+                    return
                 error = future.exception()
                 results.put((k, future.result()) if error is None else error)
 
