@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import re
 import sqlite3
 import time
@@ -215,6 +216,17 @@ def test_the_database_of_another_program_is_not_touched(path):
     other.close()
     with pytest.raises(RecordsError, match="another program"):
         Records(path)
+
+
+def test_records_in_a_folder_that_cannot_be_written_to_are_read(path, monkeypatch):
+    with Records(path) as records:
+        records.add(pairs(8), DEVICE)
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with Records(path, create=False) as records:
+        assert len(records) == 8
+        with pytest.raises(RecordsError, match="writable"):
+            records.prune(failed=True)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
 
 
 def test_a_folder_that_is_not_there_to_write_to_is_an_error(tmp_path):

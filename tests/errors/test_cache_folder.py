@@ -88,6 +88,12 @@ def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.M
     assert len(entries(folder)) == 1
 
 
+def test_a_file_in_the_place_of_the_folder_is_refused(folder: Path) -> None:
+    folder.touch()
+    with pytest.warns(UserWarning, match=rf"{folder} is not used: it is a file\. Nothing is kept"):
+        assert default_path() is None
+
+
 def test_a_link_of_another_user_is_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,8 @@ _LIBRARIES: list[tuple[str, str, bool, Callable[[], str]]] = [
     ("nvidia-cuda-nvdisasm", "target cuda: SASS", False, _unprobed),
     ("nvidia-cuda-cuobjdump", "target cuda: resources", False, _unprobed),
     ("pyopencl", "target opencl", False, _loads("pyopencl")),
+    ("onnx", "models from ONNX files", False, _loads("onnx")),
+    ("xgboost-cpu", "tuning: its model", False, _unprobed),
     ("torch", "to compare with", False, _unprobed),
     ("onnxruntime", "to compare with", False, _unprobed),
 ]

@@ -169,7 +169,7 @@ def _summarize(
         better = "the better of " if len(view.peers) > 1 else ""
         console.print(
             f"[bold]{mean:.2f}×[/] as fast as {better}{peer}, geometric mean of "
-            f"{sum(1 for r in results if r.ratio)} layers."
+            f"{counted(sum(1 for r in results if r.ratio), 'layer')}."
         )
     tried = sum(r.tried for r in results)
     console.print(f"{tried} candidates in {seconds:.0f} s, each checked against NumPy in float64.")
@@ -223,7 +223,7 @@ def _write(
 
 def _put(path: str, text: str, what: str) -> None:
     try:
-        Path(path).write_text(text, encoding="utf-8")
+        Path(path).write_text(text, encoding="utf-8", errors="replace")
     except OSError as error:
         print(f"tilewright: {path} was not written: {error.strerror}", file=sys.stderr)
     else:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import platform
 import sys
 from dataclasses import asdict
@@ -58,6 +59,12 @@ def _cache() -> str:
     why = refusal(root)
     if why:
         return f"no folder: {root} is refused, as {why}"
+    there = next(p for p in (root, *root.absolute().parents) if p.exists())
+    if not os.access(there, os.W_OK):
+        return (
+            f"no folder: nothing can be written to {root}. Set TILEWRIGHT_CACHE to a folder of "
+            "your own, or each process compiles again what is not there yet"
+        )
     size = sum(p.stat().st_size for p in root.glob("*/*.tw")) / 1e6
     return f"{root} ({size:.1f} MB)"
 

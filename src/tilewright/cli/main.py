@@ -12,8 +12,10 @@ from __future__ import annotations
 import argparse
 import importlib
 import importlib.util
+import io
 import pkgutil
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from traceback import extract_tb
@@ -94,6 +96,11 @@ def _load(argv: Sequence[str]) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status, 1 for an error that Tilewright raised on purpose."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # what a terminal of ASCII has no letters for
+    with_source = warnings.formatwarning
+    warnings.formatwarning = _warning
     try:
         _load(sys.argv[1:] if argv is None else argv)
         args, strange = parser().parse_known_args(argv)
@@ -108,3 +115,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # `tilewright lower x.py | head`
         sys.stderr.close()
         return 0
+    finally:
+        warnings.formatwarning = with_source
+
+
+def _warning(message: Warning | str, *_: object, **__: object) -> str:
+    """A warning as the command line shows it, without the line of code that gave it."""
+    return f"tilewright: warning: {message}\n"

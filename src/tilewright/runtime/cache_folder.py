@@ -48,6 +48,8 @@ def refusal(root: Path) -> str:
         link, found = os.lstat(root), os.stat(root)
     except OSError:
         return ""
+    if not stat.S_ISDIR(found.st_mode):
+        return "it is a file"
     if stat.S_ISLNK(link.st_mode) and link.st_uid not in (user, 0):
         return f"it is a link that belongs to user {link.st_uid}, and you are user {user}"
     if found.st_uid != user:
@@ -71,10 +73,11 @@ def folder() -> Path | None:
             why = refusal(root)
     if not why:
         return root
+    code = ", and code from it would run in this process" if root.is_dir() else ""
     warn_once(
-        f"the cache folder {root} is not used: {why}, and code from it would run in this process. "
-        "Nothing is kept; set TILEWRIGHT_CACHE to a folder of your own to which nobody else may "
-        f"write (chmod go-w {root}), or to off"
+        f"the cache folder {root} is not used: {why}{code}. Nothing is kept; set TILEWRIGHT_CACHE "
+        "to a folder of your own to which nobody else may write"
+        f"{code and f' (chmod go-w {root})'}, or to off"
     )
     return None
 

@@ -89,7 +89,8 @@ class Records:
     ----------
     path : the file, by default :func:`default_path`; where that is None, records are kept in
         memory and forgotten.
-    create : whether to make a file that is not there; without it there are then no records.
+    create : whether to make a file that is not there; without it there are then no records, and
+        those in a folder that cannot be written to are read.
 
     Raises :class:`RecordsError` where the file is damaged (it is moved aside, so that the next
     run starts a new one), where it is none by its contents and its name, where it comes from a
@@ -102,9 +103,11 @@ class Records:
         with self._guarded():
             if found is None or not (create or found.exists()):
                 self._db = sqlite3.connect(":memory:")
-            else:
+            elif create or os.access(found.parent, os.W_OK):
                 _make_parent(found)
                 self._db = sqlite3.connect(found, timeout=60, isolation_level=None)
+            else:  # without the files that SQLite makes beside it even to read
+                self._db = sqlite3.connect(f"{found.absolute().as_uri()}?immutable=1", uri=True)
             try:
                 self._prepare()
             except BaseException:
@@ -175,7 +178,9 @@ class Records:
             ) from None
         except OSError as error:
             why = disk_full(error) or str(error)
-            raise RecordsError(f"{self.path} cannot be opened: {why}") from None
+            raise RecordsError(
+                f"{self.path} cannot be opened: {why}. Set TILEWRIGHT_CACHE to a folder of your own"
+            ) from None
 
     def _is_full(self) -> bool:
         """Whether the disk has no room for another page or two and the files beside."""
