@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.report.markup import Html, join, tag
-from tilewright.report.numbers import marks, position, short
+from tilewright.report.numbers import mark_text, marks, position, short
 
 
 @dataclass(frozen=True)
@@ -95,16 +95,14 @@ class Frame:
                 tag("line", x1=f"{self.LEFT}%", x2=f"{self.RIGHT}%", y1=at, y2=at, class_="grid")
             )
             parts.append(
-                tag("text", short(value).removesuffix(".00").removesuffix(".0"),
+                tag("text", mark_text(value),
                     x=f"{self.LEFT - 1}%", y=at, dy=4, class_="mark end")
             )  # fmt: skip
         base = self.height - 27
         for value in marks(self.low[0], self.high[0], self.log_x):
             if self.log_x or value == int(value):
-                label = short(value).removesuffix(".00").removesuffix(".0")
-                parts.append(
-                    tag("text", label, x=f"{self.x(value):.2f}%", y=base, class_="mark middle")
-                )
+                at = f"{self.x(value):.2f}%"
+                parts.append(tag("text", mark_text(value), x=at, y=base, class_="mark middle"))
         parts.append(tag("text", x, x=f"{self.RIGHT}%", y=self.height - 8, class_="axis end"))
         return parts
 

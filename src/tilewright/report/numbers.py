@@ -40,6 +40,15 @@ def marks(low: float, high: float, log: bool = False, most: int = 5) -> list[flo
     return _log_marks(low, high, most) if log else _even_marks(low, high, most)
 
 
+def mark_text(value: float) -> str:
+    """A mark as the axis shows it.
+
+    >>> [mark_text(v) for v in (0.3, 1.0, 5000.0)]
+    ['0.3', '1', '5,000']
+    """
+    return f"{value:,.10g}"
+
+
 def _even_marks(low: float, high: float, most: int) -> list[float]:
     rough = (high - low) / most
     power: float = 10.0 ** math.floor(math.log10(rough))

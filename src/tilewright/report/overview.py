@@ -120,6 +120,7 @@ def _cards(results: Sequence[Results], histories: Sequence[History]) -> Html:
         shown[f"{what} measured beside others" if ratios else f"{what} measured"] = len(rows)
     if mean:
         shown["as fast as the best of the others, geometric mean"] = f"{mean:.2f}×"
+    if len(ratios) > 1:
         shown["from the slowest to the fastest"] = f"{min(ratios):.2f}–{max(ratios):.2f}×"
     near = geometric_mean([row.of_floor for row in rows if row.of_floor])
     if near:

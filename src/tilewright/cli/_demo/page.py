@@ -100,6 +100,7 @@ def _results(results: list[Result], machine: Machine, peers: Peers) -> Html:
         ["layer", *(name for name, _ in heads), "schedule"],
         rows,
         best=range(1, 2 + len(peers.names)) if machine.timed else (),
+        wrap=[1 + len(heads)],
     )
     meanings = [tag("li", tag("strong", name), f": {text}") for name, text in heads]
     notes = [paragraph(hint) for hint in (*machine.hints, *peers.hints)]
