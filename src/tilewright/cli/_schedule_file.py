@@ -115,7 +115,8 @@ def _guarded(path: str, call: Callable[[], Any]) -> Any:
             f"{path} ended the program (exit status {stop.code}) before its schedule was read"
         ) from None
     except SyntaxError as error:
-        raise ArgumentError(f"{error.filename}:{error.lineno}: {error.msg}") from None
+        line = f":{error.lineno}" if error.lineno else ""  # none of what is no text
+        raise ArgumentError(f"{error.filename or path}{line}: {error.msg}") from None
     except Exception as error:
         wanted = str(Path(path).resolve())
         lines = [
