@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from tests.support.attention import PROBLEMS, error, exact, inputs
-from tests.support.depthwise import TOLERANCE, decode
+from tests.support.depthwise import TOLERANCE, decode, encode, relative_error
 from tests.support.tiles import built, module_of
 
 from tilewright.select.algorithm import Scheduled
@@ -128,6 +128,24 @@ def test_scores_that_are_large_do_not_overflow():
     y = np.empty(p.result.shape, "float32")
     chosen_kernel(p, Target.parse("llvm"))(*arrays.values(), y)
     assert np.abs(y - exact(p, arrays)).max() < 0.05
+
+
+@pytest.mark.parametrize("number", [-1e4, -1e20, -3.3e38])
+@pytest.mark.parametrize(("name", "dtype", "tile"), [
+    ("", "float32", None),
+    ("gpu.attention", "bfloat16", AttentionMmaTile(1, 16, 2)),
+    ("gpu.attention_groups", "bfloat16", AttentionGroupTile(1, 32, 2)),
+])  # fmt: skip
+def test_any_number_may_be_added_to_all_scores_of_a_row(name, dtype, tile, number):
+    """It leaves them what their type can hold of them, as in PyTorch."""
+    p = Attention(heads=1, rows=9, keys=40, depth=16, mask=(9, 40), dtype=dtype)
+    arrays = inputs(p)
+    arrays["mask"] = encode(np.where(np.arange(9) < 5, number, 0.0)[:, None] + np.zeros(40), dtype)
+    y = encode(np.zeros(p.result.shape), dtype)
+    kernel = built(name, p, tile, "sim") if name else chosen_kernel(p, Target.parse("llvm"))
+    kernel(*arrays.values(), y)
+    close = 3e-3 if dtype == "float32" else TOLERANCE[dtype]
+    assert relative_error(y, exact(p, arrays)) < close
 
 
 def test_nan_in_a_query_is_nan_in_its_row_alone():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -40,8 +41,8 @@ _COMBINED: dict[type[Expr], Callable[[float, float], float]] = {
     Max: lambda a, b: max(a, b) if a + b < math.inf else math.nan,
     Min: lambda a, b: min(a, b) if a + b > -math.inf else math.nan,
 }  # fmt: skip
-#: By the bits of a type, what its largest number is not below.
-_LARGE = {16: 6e4, 32: 3e38, 64: 1e308}
+#: By the bits of a type, its largest number, or less.
+_LARGE = {16: 65504.0, 32: (2 - 2**-23) * 2.0**127, 64: sys.float_info.max}
 
 
 def rolling_update(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
@@ -49,8 +50,9 @@ def rolling_update(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
     iteration of ``loop`` of the sum that of ``axis``, one of the loops of the reduction.
 
     Until then the sum has used what was reduced so far, ``m``. Its terms are powers
-    ``exp2(x - w(m))``, times what ``m`` has no part in, so that one multiplication turns what was
-    summed into what it would be of the new ``m``. The loops of a softmax, ::
+    ``exp2(x - w(m))`` or ``exp2((x - w(m)) * number)``, times what ``m`` has no part in, so that
+    one multiplication turns what was summed into what it would be of the new ``m``. The loops of a
+    softmax, ::
 
         for j: M = max(M, x[j])
         for j: S = S + exp2(x[j] - M) * v[j]
@@ -143,7 +145,7 @@ class Exponent:
             case Mul(a, FloatImm() as number):
                 value, scale = a, number
         before, after = (substitute(value, {self.read: e}) for e in (old, new))
-        begun = substitute(self.value, {self.read: first})
+        begun = substitute(value, {self.read: first})
         difference = sub(before, after)
         made = unary(self.function, difference if scale is None else mul(difference, scale))
         if math.isfinite(_number(begun)):
@@ -194,6 +196,10 @@ class _Terms:
                 return self.exponent(a if self.depends(a) else b)
             case Call(_, name, (Sub(x, value),)) if name in _POWERS and not self.depends(x):
                 return Exponent(name, value, self.read(value))
+            case Call(_, name, (Mul(Sub(x, value), FloatImm() as number),)) if (
+                name in _POWERS and not self.depends(x)
+            ):
+                return Exponent(name, mul(value, number), self.read(value))
             case Load(buffer, indices) if buffer is not self.own and buffer in self.dependent:
                 op = self.made(buffer).op
                 assert isinstance(op, ComputeOp)
@@ -236,7 +242,7 @@ def _number(e: Expr) -> float:
     if combine is None or not isinstance(e, Binary):
         return math.nan
     value = combine(_number(e.a), _number(e.b))
-    return value if abs(value) < _LARGE.get(e.dtype.bits, 0) else math.nan
+    return value if abs(value) <= _LARGE.get(e.dtype.bits, 0) else math.nan
 
 
 def _reduction(stage: Stage) -> bool:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declared import Declared
@@ -18,7 +20,8 @@ if TYPE_CHECKING:
 #: Powers are of 2, which takes fewer instructions: exp(x) = 2 ** (x * _BITS).
 _BITS = 1 / math.log(2)
 #: The sum of powers of a row that attends to no key, so that 0 is divided by no 0; others have one
-#: that is 1. And the least score, so that minus infinity less the largest score is that, not NaN.
+#: that is 1. And the least score where no number is added to it, so that minus infinity less the
+#: largest score is that, not NaN.
 _LEAST, _FINITE = 1e-30, -1e30
 
 
@@ -46,8 +49,8 @@ class AttentionDeclaration(Declared):
     ----------
     q, k, v : queries, keys and values of all heads, whatever way they lie: inlined, or copied.
     scores : sums of products of queries and keys.
-    masked : scores as they are, or scaled, with what the mask adds, in bits; minus infinity where
-        a row does not attend to a key.
+    masked : scores as they are, or scaled, with what the mask adds; minus infinity where a row does
+        not attend to a key.
     largest : of a row.
     powers : of 2, to what masked scores are less than the largest one.
     factors : these in the type of values, where tensor cores take them.
@@ -96,13 +99,15 @@ def declare_attention(
         every, lambda *i: te.max(masked[(*i, j)], axis=j, where=seen(i[-1], j)), name="Largest"
     )
     late = te.const(_factors(p)[1], kind)
-    powers = te.compute(
-        (*every, whole.keys),
-        lambda *at: te.exp2(
-            masked[at] * late - te.max(largest[at[:-1]], te.const(_FINITE, kind)) * late
-        ),
-        name="Powers", tag="elementwise",
-    )  # fmt: skip
+
+    def power(*at: Any) -> Any:
+        if _adds(p):  # whatever number it is, keys of a row whose sums are equal are so exactly
+            least = te.const(float(np.finfo(kind).min), kind)
+            return te.exp2((masked[at] - te.max(largest[at[:-1]], least)) * late)
+        least = te.const(_FINITE, kind)
+        return te.exp2(masked[at] * late - te.max(largest[at[:-1]], least) * late)
+
+    powers = te.compute((*every, whole.keys), power, name="Powers", tag="elementwise")
     factors = None
     if rounded and p.dtype != kind:
         factors = te.compute(
@@ -137,12 +142,18 @@ def declare_attention(
     )  # fmt: skip
 
 
+def _adds(p: Attention) -> bool:
+    """Whether a mask of numbers is added to scores."""
+    return bool(p.mask) and not p.mask_dtype
+
+
 def _factors(p: Attention) -> tuple[float, float]:
     """What scores are multiplied with before the largest is found, and after: then it is one
     operation with the difference, if nothing was added and the largest stays the largest."""
+    if _adds(p):
+        return p.scaled_by, _BITS
     whole = p.scaled_by * _BITS
-    added = bool(p.mask) and not p.mask_dtype
-    return (whole, 1.0) if added or whole <= 0 else (1.0, whole)
+    return (whole, 1.0) if whole <= 0 else (1.0, whole)
 
 
 def _operand(
@@ -199,7 +210,7 @@ def _scores(
             if p.mask_dtype:
                 value = te.select(given, value, least)
             else:
-                value = value + given.astype(kind) * _BITS
+                value = value + given.astype(kind)
         value = te.select(j <= i, value, least) if p.causal else value
         return te.select(j < p.keys, value, least) if whole.keys > p.keys else value
 
