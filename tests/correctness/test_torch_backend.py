@@ -3,6 +3,7 @@ mode."""
 
 from __future__ import annotations
 
+import contextlib
 import tomllib
 from pathlib import Path
 
@@ -322,13 +323,18 @@ def test_compile_keeps_the_faster_one(net, monkeypatch, faster):
     assert net._compiled_call_impl is None
 
 
-def test_compile_measures_both_and_changes_nothing():
+def test_compile_measures_both_and_changes_nothing(monkeypatch):
+    told = []
+    shown = contextlib.nullcontext(lambda *counts: told.append(counts))
+    monkeypatch.setattr(compiling.ahead, "shown_progress", lambda: shown)
     model, x = Net().train(), torch.randn(2, 3, 12, 12)
     before = {k: v.clone() for k, v in model.state_dict().items()}
     report = tt.compile_(model, x, seconds=0.01)
     assert report.before > 0
     assert report.after > 0
     assert report.kept is (report.after < report.before)
+    assert told
+    assert told[-1][0] == told[-1][1]
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
 
 

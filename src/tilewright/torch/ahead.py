@@ -54,7 +54,7 @@ def _compile(noted: list[Asked]) -> int:
         # Where a fused kernel is wanted, PyTorch has called its convolution alone after it.
         before = noted[k - 1] if k else None
         (others if before is not None and _is_part(asked, before) else fused).append(asked)
-    with _progress() as progress:
+    with shown_progress() as progress:
         found = kernels.build_ahead(fused, progress)
         refused = {x for x, kernel in found.items() if kernel.launch is None}
         again = [
@@ -141,7 +141,7 @@ def unchanged(model: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[int, int], None]]:
+def shown_progress() -> Iterator[Callable[[int, int], None]]:
     """Something to tell how many of how many kernels there are; a line on a terminal."""
     if not sys.stderr.isatty():
         yield lambda finished, total: None
@@ -154,7 +154,7 @@ def _progress() -> Iterator[Callable[[int, int], None]]:
         TimeElapsedColumn(),
     )  # fmt: skip
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("")
+        task = bar.add_task("", total=None)
 
         def tell(finished: int, total: int) -> None:
             bar.update(task, completed=finished, total=total)

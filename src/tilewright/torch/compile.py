@@ -86,6 +86,8 @@ def compile_(
     were. Raises :class:`ArgumentError` for what is no module, for options that there are not, and
     where the model cannot be called with the example.
     """
+    from tilewright.torch.region import Region
+
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"compile_ takes a torch.nn.Module, got a {type(model).__name__}")
     ahead.check(example)
@@ -104,7 +106,9 @@ def compile_(
         ) from error
     compiled = model._compiled_call_impl = _compiled(model, backend)
     try:
-        report.reason = _difference(wanted, _results(model, step))
+        with ahead.shown_progress() as Region.progress:
+            found = _results(model, step)
+        report.reason = _difference(wanted, found)
         if not report.reason:
             sides = {"before": before, "after": compiled}
             times = _medians(model, step, sides, seconds)
@@ -114,6 +118,7 @@ def compile_(
     except Exception as error:  # whatever a compiler may raise
         report.reason = f"it is not compiled: {type(error).__name__}: {error}"
     finally:
+        Region.progress = None
         model._compiled_call_impl = compiled if report.kept else before
     return report
 

@@ -46,8 +46,11 @@ class Region(nn.Module):
     shapes : how many shapes it is compiled for; further ones are computed by PyTorch.
     precision : what else is allowed, as for :func:`tilewright.graph.pipeline.passes`.
 
-    Whatever cannot be compiled is computed by PyTorch, and ``reason`` says why.
+    Whatever cannot be compiled is computed by PyTorch, and ``reason`` says why. ``progress``, of
+    all regions, receives how many of how many kernels of one are built.
     """
+
+    progress: Callable[[int, int], None] | None = None
 
     def __init__(
         self, module: fx.GraphModule, static: Sequence[bool], freeze: bool, shapes: int,
@@ -206,7 +209,7 @@ class _Compiled:
             together = _join if device.type == "cuda" else None
             shapes = {x.name: x.shape for x in inputs}
             self.executor = Executor(
-                graph, target, launcher=_launcher(device), join=together,
+                graph, target, Region.progress, launcher=_launcher(device), join=together,
                 images=batches.images(shapes), named=batches.names, pool=pool,
             )  # fmt: skip
         self._device = device
