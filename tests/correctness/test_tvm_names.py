@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+
 import numpy as np
 import pytest
 
@@ -230,3 +232,33 @@ def test_an_array_is_shared_through_dlpack():
     shared = np.from_dlpack(x)
     x.copyfrom(np.full(4, 7, "float32"))
     np.testing.assert_array_equal(shared, 7)
+
+
+def test_the_modules_of_autotvm_are_imported_as_in_tvm():
+    from tilewright.tvm.autotvm.record import load_from_file
+    from tilewright.tvm.autotvm.task.space import ConfigSpace
+    from tilewright.tvm.autotvm.tuner import XGBTuner
+
+    import tilewright.tvm.autotvm as imported
+
+    assert imported is tvm.autotvm
+    assert XGBTuner is tvm.autotvm.tuner.XGBTuner
+    assert ConfigSpace is tvm.autotvm.ConfigSpace
+    assert load_from_file is tvm.autotvm.record.load_from_file
+    with pytest.raises(AttributeError, match="--problems FILE"):
+        tvm.autotvm.task.extract_from_program
+    with pytest.raises(tvm.TVMError, match="leave it out"):
+        tvm.autotvm.LocalBuilder(build_func="ndk")
+
+
+@pytest.mark.parametrize(
+    ("module", "words"),
+    [("relay.testing", r"tilewright\.load"), ("contrib.download", "read the file"),
+     ("driver.tvmc", "tilewright run"), ("tir.expr", "did you mean exp")],
+)  # fmt: skip
+def test_an_import_of_a_module_that_is_missing_says_what_to_use(module, words):
+    with pytest.raises(ImportError, match=words):
+        importlib.import_module(f"tilewright.tvm.{module}")
+    head, _, name = module.rpartition(".")
+    with pytest.raises(ImportError, match=words):
+        exec(f"from tilewright.tvm.{head} import {name}")

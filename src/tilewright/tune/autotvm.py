@@ -58,7 +58,9 @@ tuner: Any = SimpleNamespace(
     GridSearchTuner=GridSearchTuner,
     RandomTuner=RandomTuner,
     XGBTuner=XGBTuner,
+    callback=callback,
 )
+vars(record)["load_from_file"], vars(task)["get_config"] = record.read_log, get_config
 #: Where it has the spaces; a task's module says nothing of them itself.
 vars(task)["space"] = SimpleNamespace(
     ConfigEntity=ConfigEntity,
@@ -72,14 +74,20 @@ vars(task)["space"] = SimpleNamespace(
 
 #: What does the work of names of AutoTVM's that are not here.
 _INSTEAD = {
+    "extract_from_program": "`tilewright run MODEL --problems FILE` writes what a model computes, "
+    "and `tilewright tune --problems FILE` tunes it",
+    "graph_tuner": "layouts of a model's values are chosen by tilewright.load",
     "RPCRunner": "LocalRunner measures here, measure_option(scheduler=ADDRESS) elsewhere",
     "register_topi_compute": "write a template, as @autotvm.template(NAME)",
     "register_topi_schedule": "write a template, as @autotvm.template(NAME)",
 }
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str, of: str = "autotvm") -> Any:
     if name.startswith("__"):
         raise AttributeError(name)
-    mend = _INSTEAD.get(name, "dir(tvm.autotvm) lists what it has")
-    raise AttributeError(f"Tilewright's tvm.autotvm has no {name!r}: {mend}")
+    mend = _INSTEAD.get(name, f"dir(tvm.{of}) lists what it has")
+    raise AttributeError(f"Tilewright's tvm.{of} has no {name!r}: {mend}")
+
+
+vars(task)["__getattr__"] = lambda name: __getattr__(name, "autotvm.task")

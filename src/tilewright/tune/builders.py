@@ -34,11 +34,23 @@ class LocalBuilder:
     n_parallel : how many processes build, by default as many as there are cores.
     verify : whether each is proved in bounds and free of races first. The winner is, whenever it
         is built by :func:`tilewright.build`.
+    build_func, do_fork : AutoTVM's, and without effect.
+
+    Raises :class:`TuningError` for another ``build_func`` than "default".
     """
 
     timeout: float = 30.0
     n_parallel: int | None = None
     verify: bool = False
+    build_func: str = "default"
+    do_fork: bool = False
+
+    def __post_init__(self) -> None:
+        if self.build_func != "default":
+            raise TuningError(
+                f"build_func={self.build_func!r}: candidates run where they are built, or on "
+                "workers of measure_option(scheduler=ADDRESS); leave it out"
+            )
 
     @property
     def processes(self) -> int:

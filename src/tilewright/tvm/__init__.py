@@ -74,7 +74,7 @@ def __getattr__(name: str) -> Any:
     if name == "topi":  # so is what declares operators
         return importlib.import_module("tilewright.tvm.topi")
     if name == "autotvm":  # loaded when it is asked for: most programs do not tune
-        return importlib.import_module("tilewright.tune.autotvm")
+        return importlib.import_module("tilewright.tvm.autotvm")
     if name in _absent:
         return _absent[name]
     if name.startswith("__"):

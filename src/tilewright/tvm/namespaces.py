@@ -28,6 +28,8 @@ _INSTEAD = {
     "relax": _MODELS,
     "relay": _MODELS,
     "rpc": "build, kernel.save(path), and tilewright.load(path) on the other machine",
+    "download": "read the file as it is; models are loaded by tilewright.load",
+    "tvmc": "`tilewright run`, `tilewright compile` and `tilewright tune` take models and problems",
     "script": "str(tvm.lower(s, args)) is the script of a program; programs are written in te",
 }
 #: Those that are modules: a program may import them, and gets an error where it uses them.
@@ -82,6 +84,21 @@ class Absent(Namespace):
         raise AttributeError(f"Tilewright has no tvm.{self._namespace}.{name}: {mend}")
 
 
+class _Finder:
+    """Says of modules to import below a namespace what is said of its names."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        head, _, below = name.rpartition(".")
+        namespace = sys.modules.get(head)
+        if isinstance(namespace, Namespace) and not below.startswith("_"):
+            try:
+                getattr(namespace, below)
+            except AttributeError as error:
+                raise ImportError(str(error), name=name) from None
+
+
+sys.meta_path.append(_Finder)
 absent = {name: Absent(name) for name in _MODULES}
 for _name in absent:
     _head, _, _below = _name.rpartition(".")
