@@ -173,6 +173,15 @@ def test_figures_hold_every_layer(tmp_path, capsys):
     assert "epilogue=('bias', 'residual', 'relu')" in text
 
 
+@pytest.mark.needs_onnxruntime
+def test_what_onnx_runtime_refuses_is_said(tmp_path, capsys):
+    nodes = [node("Cast", "b", "index", to=7), node("Gather", "a index")]
+    data = onnx_model(nodes, {"a": [3], "b": [1]})
+    words = ["run", str(write(tmp_path, data)), "--input", "b:[7]", "--reference", "onnxruntime"]
+    assert main(words) == 1
+    assert "it refuses that" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(("options", "match"), [
     (["--iterations", "0"], "at least 1"), (["--threads", "0"], "at least one"),
     (["--expect", "x.npy", "--reference", "onnxruntime"], "from one of them"),

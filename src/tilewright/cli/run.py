@@ -330,9 +330,13 @@ def _by_onnxruntime(path: str, model: Model, inputs: dict[str, Any]) -> dict[str
     given: str | bytes = path
     if isinstance(source, OnnxModel) and not path.lower().endswith(".onnx"):  # a saved model
         given = source.to_bytes()
-    session = onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
     outputs = list(model.outputs)
-    return dict(zip(outputs, session.run(outputs, inputs), strict=True))
+    try:
+        session = onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
+        found = session.run(outputs, inputs)
+    except Exception as error:  # it has an error class for each of its states
+        raise ArgumentError(f"--reference onnxruntime: it refuses that: {error}") from None
+    return dict(zip(outputs, found, strict=True))
 
 
 def _show_difference(console: Console, d: Difference) -> None:
