@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections.abc import Callable
 from typing import Any
 
@@ -226,3 +228,10 @@ def test_a_file_of_a_kernel_that_is_not_there(tmp_path: Any) -> None:
         tilewright.load(tmp_path / "none.tw")
     with pytest.raises(FileNotFoundError):
         tilewright.load(tmp_path / "none.tw")
+
+
+def test_a_kernel_is_shared_by_copies_and_not_pickled() -> None:
+    made = double()
+    assert copy.deepcopy([made])[0] is made
+    with pytest.raises(ArgumentError, match=r"save\(path\)"):
+        pickle.dumps(made)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.ir.errors import ArgumentError
 from tilewright.ir.func import Module
@@ -179,6 +179,15 @@ class Kernel:
         from tilewright.runtime.export_c import export_c
 
         export_c(self, Path(path), name)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        return self  # nothing of it changes
+
+    def __reduce__(self) -> NoReturn:
+        raise ArgumentError(
+            f"kernel {self.name} is not pickled: save(path) writes a file of it, which "
+            "tilewright.load(path) reads in another process; threads may share it"
+        )
 
     def __repr__(self) -> str:
         params = ", ".join(map(repr, self.signature.params))

@@ -44,11 +44,9 @@ class OnnxModel:
         if self.opset > (newest := _onnx().defs.onnx_opset_version()):
             raise ModelError(f"the model is of opset {self.opset}: onnx here knows up to {newest}")
         if missing := unsupported(self.graph_proto):
-            own = any(kind.startswith(f"{DOMAIN}.") for kind in missing)
-            hint = (
-                "those of ONNX Runtime are from its optimizer: give the model as it was before" if own
-                else "export the model without them, or cut it before and after them"
-            )
+            hint = "export the model without them, or cut it before and after them"
+            if any(kind.startswith(f"{DOMAIN}.") for kind in missing):
+                hint = "those of ONNX Runtime are of its optimizer: give the model as it was before"
             raise ModelError(f"operators that are not supported: {', '.join(missing)}; {hint}")
         if self.opset < OLDEST and (changed := _changed(self.graph_proto, self.opset)):
             raise ModelError(
