@@ -66,6 +66,7 @@ EIGHT = IMAGE.to(torch.float8_e4m3fn), FILTER.to(torch.float8_e4m3fn)
     (lambda f: f.conv2d(IMAGE.to_sparse(), FILTER), r"torch.sparse_coo: give input.to_dense\(\)"),
     (lambda f: f.conv2d(torch.nested.nested_tensor([IMAGE[0]]), FILTER), "input is nested: give"),
     (lambda f: f.conv2d(IMAGE, FILTER, 1.0), "conv2d: bias is a tensor, got a float"),
+    (lambda f: f.conv1d(IMAGE, FILTER), "over 1 dimensions: .* each has 3 dimensions"),
     (lambda f: f.conv2d(*EIGHT, scale="half"), "conv2d: scale is a tensor, got a str"),
     (lambda f: f.conv2d(*EIGHT, scale=torch.ones(3)), r"a scale is one number or 8, .* got \(3,\)"),
     (lambda f: f.linear(IMAGE, torch.ones(3, 4)), r"of \(3, 4\): give \(..., in_features\)"),
@@ -109,3 +110,8 @@ def test_functions_of_models_take_modules(function):
     more = (IMAGE,) if function == "explain" else ()
     with pytest.raises(ArgumentError, match=f"{function} takes a torch.nn.Module, got a function"):
         getattr(tilewright.torch, function)(lambda x: x, *more)
+
+
+def test_an_explanation_of_a_model_without_kernels_says_how_to_get_them():
+    model = torch.nn.Conv2d(1, 1, 1)
+    assert "optimize_(model)" in str(tilewright.torch.explain(model, torch.ones(1, 1, 2, 2)))

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 
-from tilewright.topi import Conv, Conv3d
+from tilewright.topi import Conv, Conv3d, ProblemError
 from tilewright.topi.arguments import whole
 from tilewright.torch.autocast import autocast
 from tilewright.torch.linear import as_results, check_tensors, in_type, with_epilogue
@@ -163,12 +163,17 @@ def _computed(
         return _computed(
             rank, input[None], weight, bias, groups, depthwise, values, scale, out_dtype
         )[0]  # fmt: skip
+    if not input.dim() == weight.dim() == rank + 2:
+        raise ProblemError(
+            f"over {rank} dimensions: an input of {tuple(input.shape)} and a weight of "
+            f"{tuple(weight.shape)}: each has {rank + 2} dimensions, or the input one less"
+        )
     operator, form = _OPERATORS[rank]
     input, weight, bias = autocast(input, weight, bias)
     filters = len(weight)  # of the one that is no gradient, which alone has a scale
     if depthwise:  # the filters of a channel side by side
         weight = weight.reshape(groups, -1, *weight.shape[2:])
-    last = form is not None and input.dim() == rank + 2 and not input.is_contiguous()
+    last = form is not None and not input.is_contiguous()
     last = last and input.is_contiguous(memory_format=form)
     values["groups"] = None if depthwise else groups
     if last:

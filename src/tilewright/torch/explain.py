@@ -44,7 +44,8 @@ class Explanation:
             )
             for x in self.lines
         ]
-        return text_table(("module", "problem", "kernel"), cells)
+        none = "no convolution of Tilewright's was called: optimize_(model) puts them in"
+        return text_table(("module", "problem", "kernel"), cells) if cells else none
 
     __repr__ = __str__
 
