@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
+import threading
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -72,20 +75,57 @@ def load(
         if any(x is not None for x in given) or percentile != 100 or not capture:
             raise ModelError(f"{path} was saved with its options: give them when it is made")
         return _saved(Path(path), target)
-    from tilewright.graph.model import Model
-    from tilewright.graph.onnx.read import OnnxModel
-
-    target = "llvm" if target is None else target
-    if dtype != "int8":
-        if calibration is not None or budget is not None or percentile != 100:
-            raise ModelError('calibration, budget and percentile are for dtype="int8"')
-        return Model(OnnxModel(path), target, dtype, capture, precision=precision)
-    if calibration is None:
+    if dtype != "int8" and (calibration is not None or budget is not None or percentile != 100):
+        raise ModelError('calibration, budget and percentile are for dtype="int8"')
+    if dtype == "int8" and calibration is None:
         raise ModelError('dtype="int8" needs samples: calibration=[x, ...], as run takes them')
+    own = Target.parse("llvm" if target is None else target)
+    with _opening(own), uncollected():
+        from tilewright.graph.model import Model
+        from tilewright.graph.onnx.read import OnnxModel
+
+        kind = None if dtype == "int8" else dtype
+        model = Model(OnnxModel(path), own, kind, capture, precision=precision)
+    if calibration is None:
+        return model
     from tilewright.graph.calibrate import calibrated
 
-    model = Model(OnnxModel(path), target, None, capture, precision=precision)
     return model.quantized(calibrated(model, calibration, budget, percentile))
+
+
+@contextlib.contextmanager
+def _opening(target: Target) -> Iterator[None]:
+    """Open the GPU that a target is for in a thread beside what runs inside: the driver takes some
+    tenths of a second for it. One that names an architecture may be for no GPU of this machine;
+    what is wrong is said where the device is used."""
+
+    def opened() -> None:
+        with contextlib.suppress(Exception):
+            from tilewright.runtime.cuda_driver import device
+
+            device()
+
+    if target.kind != "cuda" or target.arch:
+        yield
+        return
+    beside = threading.Thread(target=opened)
+    beside.start()
+    try:
+        yield
+    finally:
+        beside.join()
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without collecting garbage inside, where thousands of objects are made and all are kept."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _saved(path: Path, target: str | Target | None) -> Any:
