@@ -9,8 +9,8 @@ HEAVY = {"numpy", "llvmlite", "islpy", "rich", "torch", "onnx", "onnxruntime", "
 
 
 def loaded_by(program: str, depth: int = 1) -> set[str]:
-    """The packages in a fresh Python's ``sys.modules`` after a program, by so many of their names'
-    parts."""
+    """What is in a fresh Python's ``sys.modules`` after a program, by the first ``depth`` parts of
+    each name."""
     found = f"{{'.'.join(m.split('.')[:{depth}]) for m in sys.modules}}"
     show = f"{program}\nimport sys\nprint(*{found})"
     done = subprocess.run(
