@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 import zipfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -58,6 +57,9 @@ def load(
         at some two times the error (docs/operators.md).
     capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
 
+    For "cuda", the GPU is opened while the model is read: a process that is forked afterwards
+    cannot use it, and loads the model itself.
+
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
     operators that are not supported, and for options that a saved model has already; for files that
     are damaged or from another version see :func:`tilewright.runtime.load`. Kernels of a saved
@@ -80,7 +82,11 @@ def load(
     if dtype == "int8" and calibration is None:
         raise ModelError('dtype="int8" needs samples: calibration=[x, ...], as run takes them')
     own = Target.parse("llvm" if target is None else target)
-    with _opening(own), uncollected():
+    if own.kind == "cuda" and not own.arch:  # with one it may be for no GPU of this machine
+        from tilewright.runtime.cuda_driver import open_ahead
+
+        open_ahead()
+    with uncollected():
         from tilewright.graph.model import Model
         from tilewright.graph.onnx.read import OnnxModel
 
@@ -91,29 +97,6 @@ def load(
     from tilewright.graph.calibrate import calibrated
 
     return model.quantized(calibrated(model, calibration, budget, percentile))
-
-
-@contextlib.contextmanager
-def _opening(target: Target) -> Iterator[None]:
-    """Open the GPU that a target is for in a thread beside what runs inside: the driver takes some
-    tenths of a second for it. One that names an architecture may be for no GPU of this machine;
-    what is wrong is said where the device is used."""
-
-    def opened() -> None:
-        with contextlib.suppress(Exception):
-            from tilewright.runtime.cuda_driver import device
-
-            device()
-
-    if target.kind != "cuda" or target.arch:
-        yield
-        return
-    beside = threading.Thread(target=opened)
-    beside.start()
-    try:
-        yield
-    finally:
-        beside.join()
 
 
 @contextlib.contextmanager
