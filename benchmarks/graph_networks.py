@@ -17,6 +17,7 @@ float32; beside it are ours and PyTorch's in float16 on a GPU, and in float32 on
 Runtime has the same integers: its file is quantised by the same ranges, by its own tool.
 
 With `--precision winograd` ours runs once more on a CPU, its 3x3 convolutions in fewer products.
+The last lines have the geometric mean and the least of each ratio.
 
 What was measured is written after each network, so that a run that is cut short leaves it.
 """
@@ -234,10 +235,14 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
         profile(loaded, plain if whole or by_policy else images)
     made: dict[str, Any] = {"model": name, "batch": batch, "dtype": options.dtype}
     made |= {f"{side} ms": found.get(side, float("nan")) for side in sides.first}
-    for side in sides.first:
-        if side != "ours" and {side, "ours"} <= set(found):
-            made[f"{side} / ours"] = found[side] / found["ours"]
+    second = f"ours {options.precision}"
+    for own in (side for side in ("ours", second) if side in found):
+        for side in found:
+            if side not in ("ours", own):
+                made[f"{side} / {own}"] = found[side] / found[own]
     made |= {"error": sides.errors.get("ours", float("nan")), "first call s": sides.first["ours"]}
+    if second in sides.errors:
+        made[f"error {options.precision}"] = sides.errors[second]
     if sides.failed:
         made["failed"] = sides.failed
     return made
@@ -353,6 +358,10 @@ def main() -> None:
             if options.device == "cuda":
                 torch.cuda.empty_cache()
     print(measure.table(rows))
+    for name in dict.fromkeys(name for row in rows for name in row if " / " in name):
+        ratios = [row[name] for row in rows if name in row]
+        mean, least = statistics.geometric_mean(ratios), min(ratios)
+        print(f"{name}: {mean:.3f} in the geometric mean of {len(ratios)}, least {least:.3f}")
     print(path)
 
 

@@ -5,9 +5,9 @@ The names below are loaded when they are first used, so that ``import tilewright
 
 from __future__ import annotations
 
-import importlib
-import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from tilewright.lazy import loading
 
 __version__ = "0.1.0"
 
@@ -50,15 +50,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        here = sys.modules[__name__]  # by which Python says what is near
-        raise AttributeError(f"tilewright has no attribute {name!r}", name=name, obj=here)
-    module = importlib.import_module(home)
-    found = module if home == f"tilewright.{name}" else getattr(module, name)
-    globals()[name] = found
-    return found
+__getattr__ = loading(__name__, _HOMES)
 
 
 def __dir__() -> list[str]:

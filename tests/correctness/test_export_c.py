@@ -27,14 +27,15 @@ COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler")
 
 
-def compiled(run: Kernel, folder: Path) -> ctypes.CDLL:
-    """The exported file as a library, included through its header in a file of its own."""
+def compiled(run: Kernel, folder: Path, more: str = "", *flags: str) -> ctypes.CDLL:
+    """The exported file as a library, included through its header in a file of its own, which has
+    ``more``."""
     run.export_c(folder / "k.c")
-    (folder / "use.c").write_text('#include "k.h"\n')
+    (folder / "use.c").write_text(f'#include "k.h"\n{more}')
     assert COMPILER is not None
     subprocess.run(
         [COMPILER, "-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", "-Wno-unknown-pragmas",
-         "-ffp-contract=off", "-shared", "-fPIC", "k.c", "use.c", "-o", "k.so", "-lm"],
+         "-ffp-contract=off", "-shared", "-fPIC", "k.c", "use.c", "-o", "k.so", "-lm", *flags],
         cwd=folder, check=True,
     )  # fmt: skip
     return ctypes.CDLL(str(folder / "k.so"))
@@ -153,8 +154,20 @@ def test_large_and_symbolic_memory_comes_from_the_heap(tmp_path: Path) -> None:
     second = Func("second", (w, b, n), loop("i", n, lambda i: store(b, i, w[i + 1] * 2.0)))
     run = build(Module("two-step", (a, b), (first, second), (w,)), Target.parse("llvm"))
     x, found = np.arange(10, dtype=np.float32), poisoned(10)
-    compiled(run, tmp_path).two_step(*pointers(x, found), 10)
+    # Blocks of more bytes than ``most`` are not to be had.
+    wrapped = """
+#include <stddef.h>
+size_t most = -1;
+void* __real_malloc(size_t bytes);
+void* __wrap_malloc(size_t bytes) { return bytes > most ? NULL : __real_malloc(bytes); }
+"""
+    library = compiled(run, tmp_path, wrapped, "-Wl,--wrap=malloc")
+    given = *pointers(x, found), 10
+    assert library.two_step(*given) == 0
     np.testing.assert_array_equal(found, 2 * x + 2)
+    for most in (0, 100):  # of the workspace, and inside of a kernel
+        ctypes.c_size_t.in_dll(library, "most").value = most
+        assert library.two_step(*given) == 1
 
 
 def test_simulated_kernels_have_no_c(tmp_path: Path) -> None:

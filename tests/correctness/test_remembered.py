@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from tilewright.runtime.build import forget
-from tilewright.select import choice, find, options, remembered
+from tilewright.select import ahead, choice, find, options
 from tilewright.select.profile_cache import Measured, ProfileCache
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
@@ -21,13 +21,13 @@ PROBLEM = Conv.parse((1, 8, 9, 9), (8, 1, 3, 3), padding=1)
 def choices(monkeypatch, tmp_path):
     """How often a kernel was chosen."""
     monkeypatch.setenv("TILEWRIGHT_CACHE", str(tmp_path))
-    made, choose = [], remembered.build_chosen
+    made, choose = [], ahead.build_chosen
 
     def counted(*args, **more):
         made.append(args)
         return choose(*args, **more)
 
-    monkeypatch.setattr(remembered, "build_chosen", counted)
+    monkeypatch.setattr(ahead, "build_chosen", counted)
     return made
 
 

@@ -8,9 +8,11 @@ import pytest
 HEAVY = {"numpy", "llvmlite", "islpy", "rich", "torch", "onnx", "onnxruntime", "cuda", "pyopencl"}
 
 
-def loaded_by(program: str) -> set[str]:
-    """The packages in a fresh Python's ``sys.modules`` after a program."""
-    show = f"{program}\nimport sys\nprint(*{{m.partition('.')[0] for m in sys.modules}})"
+def loaded_by(program: str, depth: int = 1) -> set[str]:
+    """What is in a fresh Python's ``sys.modules`` after a program, by the first ``depth`` parts of
+    each name."""
+    found = f"{{'.'.join(m.split('.')[:{depth}]) for m in sys.modules}}"
+    show = f"{program}\nimport sys\nprint(*{found})"
     done = subprocess.run(
         [sys.executable, "-c", show], capture_output=True, text=True, check=True, timeout=60
     )
@@ -29,6 +31,12 @@ def test_the_language_loads_no_compiler_and_no_framework(name):
 def test_the_help_of_the_command_line_loads_no_library():
     program = "from tilewright.cli.main import parser; parser().format_help()"
     assert not (HEAVY - {"numpy"}) & loaded_by(program)
+
+
+def test_a_model_loads_no_template_and_no_lowering():
+    program = "import tilewright.graph.model, tilewright.graph.onnx.read, tilewright.runtime.llvm"
+    needless = {"topi.templates", "lower.pipeline", "select.choice"}
+    assert not {f"tilewright.{name}" for name in needless} & loaded_by(program, 3)
 
 
 KEPT = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TilewrightError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Module
@@ -15,7 +16,9 @@ def variables(module: Module) -> tuple[Var, ...]:
     """
     found: dict[Var, None] = {}
     for p in module.params:
-        for e in (p,) if isinstance(p, Var) else (*p.shape, *p.strides):
+        # Strides of a dense array are products of its extents.
+        more = p.layout.strides if isinstance(p, Buffer) and p.layout is not None else ()
+        for e in (p,) if isinstance(p, Var) else (*p.shape, *more):
             found.update(dict.fromkeys(free_vars(e)))
     names = [v.name for v in found]
     if len(set(names)) < len(names):

@@ -9,8 +9,8 @@ from tilewright.codegen.c_like_text import MUL, Names, code, infix, sanitized
 from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm, Var
-from tilewright.ir.func import Module
-from tilewright.ir.visit import Steps
+from tilewright.ir.func import Func, Module
+from tilewright.ir.visit import Steps, statements
 from tilewright.lower.pipeline import for_backend
 
 #: Arrays up to this many bytes are variables; larger ones are malloc'ed.
@@ -34,10 +34,11 @@ def c_source(module: Module, file: str = "") -> str:
       }
     }
     <BLANKLINE>
-    void twice(
+    int twice(
         const float* A, /* float32[100] */
         float* B /* float32[100] */) {
       twice_1(A, B);
+      return 0;
     }
     """
     dialect = CDialect()
@@ -48,11 +49,11 @@ def c_source(module: Module, file: str = "") -> str:
     calls: list[str] = []
     names = _names(module)
     for func in module.funcs:
-        made = _Printer(dialect).function(
-            for_backend(func, "c"), symbols.fresh(f"{entry}_{len(calls) + 1}")
-        )
+        printer = _Printer(dialect)
+        made = printer.function(for_backend(func, "c"), symbols.fresh(f"{entry}_{len(calls) + 1}"))
         texts.append(made.text)
-        calls.append(f"{made.symbol}({', '.join(names[p] for p in func.params)});")
+        given = [names[p] for p in func.params] + ["&failed"] * bool(printer.failed)
+        calls.append(f"{made.symbol}({', '.join(given)});")
     wrapper = _wrapper(module, dialect, names, calls)
     return f"{_comment(entry, file)}{prelude(dialect.needs)}{''.join(texts)}\n{wrapper}"
 
@@ -83,7 +84,8 @@ def _usage(module: Module, about: str) -> str:
     lines = [
         *describe(module, about),
         "Parallel loops run on OpenMP's threads (OMP_NUM_THREADS). Nothing is kept between calls:",
-        "threads may call it at the same time, on outputs of their own. Without memory it aborts.",
+        "threads may call it at the same time, on outputs of their own. Returns 0, or 1 where",
+        "there was no memory: then results are not to be used.",
     ]
     return "/* " + "\n   ".join(lines) + " */\n"
 
@@ -118,6 +120,7 @@ def _names(module: Module) -> dict[Buffer | Var, str]:
     """What parameters, extents and workspaces are called in the function that is seen."""
     names = Names(CDialect.reserved)
     names.fresh(sanitized(module.name))
+    names.fresh("failed")
     everything = [*module.params, *variables(module), *module.workspaces]
     return {p: names.fresh(p.name) for p in dict.fromkeys(everything)}
 
@@ -138,7 +141,7 @@ def _head(module: Module, dialect: CDialect, names: dict[Buffer | Var, str]) -> 
     for v in variables(module):
         if v not in scalars:
             params.append((f"{dialect.type_name(v.dtype)} {names[v]}", "an extent"))
-    lines = [f"void {sanitized(module.name)}("]
+    lines = [f"int {sanitized(module.name)}("]
     for k, (text, remark) in enumerate(params):
         comma = "," if k < len(params) - 1 else ""
         lines.append(f"    {text}{comma}" + (f" /* {remark} */" if remark else ""))
@@ -158,19 +161,36 @@ def _wrapper(
         size = infix(code(f"sizeof({element})"), "*", printer.expr(buffer.size), MUL)
         dialect.require("allocate")
         lines.append(f"  {element}* {names[buffer]} = allocate({size});")
-    lines += [f"  {text}" for text in calls]
+    made = " && ".join(names[buffer] for buffer in module.workspaces)
+    fails = bool(made) or any("&failed" in text for text in calls)
+    lines += ["  int failed = 0;"] * fails
+    lines += [f"  if ({made}) {{"] * bool(made)
+    lines += [f"  {'  ' * bool(made)}{text}" for text in calls]
+    lines += ["  } else failed = 1;"] * bool(made)
     lines += [f"  free({names[buffer]});" for buffer in module.workspaces]
-    return "\n".join([*lines, "}"]) + "\n"
+    return "\n".join([*lines, f"  return {'failed' if fails else 0};", "}"]) + "\n"
+
+
+def _is_large(buffer: Buffer) -> bool:
+    size = buffer.size
+    return not isinstance(size, IntImm) or size.value * buffer.dtype.bytes > STACK_BYTES
 
 
 class _Printer(CLikePrinter):
-    """Adds what only a CPU has: threads, and memory of any size."""
+    """Adds what only a CPU has: threads, and memory of any size. What says that there was none is
+    called ``failed``, where there may be none."""
+
+    failed = ""
+
+    def more_parameters(self, func: Func) -> list[str]:
+        found = (x.buffer for x in statements(func.body) if isinstance(x, S.Allocate))
+        if any(map(_is_large, found)):
+            self.failed = self.names.fresh("failed")
+        return [f"int* {self.failed}"] * bool(self.failed)
 
     def _allocate(self, s: S.Allocate) -> Steps:
-        buffer = s.buffer
-        size = buffer.size
-        bytes_each = buffer.dtype.bytes
-        if isinstance(size, IntImm) and size.value * bytes_each <= STACK_BYTES:
+        buffer, size = s.buffer, s.buffer.size
+        if not _is_large(buffer):
             yield super()._allocate(s)
             return
         name = self.names.fresh(buffer.name)
@@ -180,8 +200,15 @@ class _Printer(CLikePrinter):
         count = self.expr(self.analyzer.simplify(size))
         total = infix(code(f"sizeof({element})"), "*", count, MUL)
         self.line(f"{element}* {name} = allocate({total});")
+        self.line(f"if (!{name}) {{")
+        self.line("#pragma omp atomic write")
+        self.line(f"  *{self.failed} = 1;")
+        self.line("} else {")
+        self.indent += 1
         yield self._steps(s.body)
         self.line(f"free({name});")
+        self.indent -= 1
+        self.line("}")
 
     def _loop(self, s: S.For, unroll: bool) -> None:
         if s.kind is S.ForKind.PARALLEL:

@@ -75,6 +75,10 @@ class CLikePrinter(InstructionPrinter):
         self._explicit = False
         self._dynamic_shared = 0
 
+    def more_parameters(self, func: Func) -> list[str]:
+        """What a function takes beside its operands."""
+        return []
+
     def function(self, func: Func, symbol: str) -> Printed:
         """``func`` under the name ``symbol``."""
         d = self.dialect
@@ -91,7 +95,7 @@ class CLikePrinter(InstructionPrinter):
                 self.variables[p] = code(name)
                 params.append(f"{d.type_name(p.dtype)} {name}")
         maps = self.begin_instructions(func)
-        params += [d.map_parameter(name) for name in self.maps]
+        params += [d.map_parameter(name) for name in self.maps] + self.more_parameters(func)
         block = block_shape(func)
         space = self._shared_space(func, block)
         groups = [x.instruction.group for x in walk(func.body) if isinstance(x, S.Instr)]

@@ -10,14 +10,13 @@ from typing import NamedTuple
 from tilewright.graph.batches import Work
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
-from tilewright.select import SelectError, reason
-from tilewright.select.ahead import Wanted, compile_ahead
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi.batch import Batch
 from tilewright.topi.problem import Problem
 
-#: Seconds after which processes beside this one are worth starting, and kernels for them.
+#: Seconds of this thread's work after which processes beside this one are worth starting, and
+#: kernels for them.
 _PATIENCE, _FEW = 1.0, 8
 
 Progress = Callable[[int, int], None]
@@ -52,11 +51,13 @@ def build_all(
     }
     for key in found:
         del unique[key]
-    begin, alone = time.perf_counter(), True
+    begin, alone = time.thread_time(), True
     for key, work in unique.items():
         rest = [w for k, w in unique.items() if k not in found]
         # Those that the cache has take milliseconds each; others are built by all cores.
-        if alone and len(rest) >= _FEW and time.perf_counter() - begin > _PATIENCE:
+        if alone and len(rest) >= _FEW and time.thread_time() - begin > _PATIENCE:
+            from tilewright.select.ahead import Wanted, compile_ahead  # a warm start needs neither
+
             alone = False
             done = len(unique) - len(rest)
 
@@ -100,6 +101,8 @@ def _build(work: Work, target: Target) -> Built:
             refused = key
     made = chosen_kernel(work.problem, target)
     if made is None:
+        from tilewright.select import SelectError, reason
+
         raise SelectError(reason(work.problem, target))
     if refused is not None:  # by what it is, and not for want of a library, a device or memory
         _REFUSED.add(refused)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -55,6 +57,9 @@ def load(
         at some two times the error (docs/operators.md).
     capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
 
+    For "cuda", the GPU is opened while the model is read: a process that is forked afterwards
+    cannot use it, and loads the model itself.
+
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
     operators that are not supported, and for options that a saved model has already; for files that
     are damaged or from another version see :func:`tilewright.runtime.load`. Kernels of a saved
@@ -72,20 +77,38 @@ def load(
         if any(x is not None for x in given) or percentile != 100 or not capture:
             raise ModelError(f"{path} was saved with its options: give them when it is made")
         return _saved(Path(path), target)
-    from tilewright.graph.model import Model
-    from tilewright.graph.onnx.read import OnnxModel
-
-    target = "llvm" if target is None else target
-    if dtype != "int8":
-        if calibration is not None or budget is not None or percentile != 100:
-            raise ModelError('calibration, budget and percentile are for dtype="int8"')
-        return Model(OnnxModel(path), target, dtype, capture, precision=precision)
-    if calibration is None:
+    if dtype != "int8" and (calibration is not None or budget is not None or percentile != 100):
+        raise ModelError('calibration, budget and percentile are for dtype="int8"')
+    if dtype == "int8" and calibration is None:
         raise ModelError('dtype="int8" needs samples: calibration=[x, ...], as run takes them')
+    own = Target.parse("llvm" if target is None else target)
+    if own.kind == "cuda" and not own.arch:  # with one it may be for no GPU of this machine
+        from tilewright.runtime.cuda_driver import open_ahead
+
+        open_ahead()
+    with uncollected():
+        from tilewright.graph.model import Model
+        from tilewright.graph.onnx.read import OnnxModel
+
+        kind = None if dtype == "int8" else dtype
+        model = Model(OnnxModel(path), own, kind, capture, precision=precision)
+    if calibration is None:
+        return model
     from tilewright.graph.calibrate import calibrated
 
-    model = Model(OnnxModel(path), target, None, capture, precision=precision)
     return model.quantized(calibrated(model, calibration, budget, percentile))
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without collecting garbage inside, where thousands of objects are made and all are kept."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _saved(path: Path, target: str | Target | None) -> Any:

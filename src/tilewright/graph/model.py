@@ -17,6 +17,7 @@ from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
 from tilewright.graph.executor import Executor, device_of
 from tilewright.graph.graph import Graph
+from tilewright.graph.load import uncollected
 from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.graph.passes.narrow_types import TYPES
 from tilewright.graph.passes.quantize_products import Quantization
@@ -301,10 +302,11 @@ class Model:
         abroad: bool = False,
     ) -> Executor:
         with in_memory(self.name):
-            graph = optimized(
-                self._graph(given), target=self.target, dtype=self.dtype,
-                quantization=self.quantization, precision=self.precision,
-            )  # fmt: skip
+            with uncollected():
+                graph = optimized(
+                    self._graph(given), target=self.target, dtype=self.dtype,
+                    quantization=self.quantization, precision=self.precision,
+                )  # fmt: skip
             return Executor(
                 graph, self.target, progress, capture=self.capture, images=images,
                 named=self._batches.names, pool=self._pool, saved=self._saved, abroad=abroad,

@@ -21,8 +21,8 @@ from tilewright.runtime.compile import resolve
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.save import kernel_of, made_for, read_archive, reading, write_archive
 from tilewright.runtime.serialize import NotSerializable
-from tilewright.select.choice import with_own_architecture
 from tilewright.target import Target
+from tilewright.tune.machine import with_own_architecture
 
 if TYPE_CHECKING:
     from tilewright.graph.model import Model

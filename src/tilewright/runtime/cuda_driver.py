@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -18,12 +19,39 @@ from tilewright.ir.errors import ArgumentError, TargetError
 INSTALL = "python -m pip install 'tilewright[cuda]'"
 
 
+#: The thread of :func:`open_ahead`.
+_opening: list[threading.Thread] = []
+
+
+def open_ahead() -> None:
+    """Begin to open the first GPU in a thread beside this one: the driver takes some tenths of a
+    second for it, for which the first to need it waits. What is wrong is said there."""
+
+    def opened() -> None:
+        with contextlib.suppress(TargetError):
+            device(0)
+
+    if not _opening:
+        _opening.append(threading.Thread(target=opened))
+        _opening[0].start()
+
+
+def _awaited() -> bool:
+    """Whether another thread was opening the GPU, which is done now."""
+    other = bool(_opening) and _opening[0] is not threading.current_thread()
+    if other and (other := _opening[0].is_alive()):
+        _opening[0].join()
+    return other
+
+
 @cache
 def load_driver() -> Any:
     """The module ``cuda.bindings.driver``, initialised.
 
     Raises :class:`TargetError` where it, the driver or a device is missing.
     """
+    if _awaited():
+        return load_driver()
     try:
         from cuda.bindings import driver
     except ImportError as error:
@@ -123,6 +151,8 @@ def device_count() -> int:
 @cache
 def device(ordinal: int = 0) -> Device:
     """A GPU by its number; raises :class:`TargetError` where there is none."""
+    if _awaited():
+        return device(ordinal)
     driver = load_driver()
     count = device_count()
     if not 0 <= ordinal < count:

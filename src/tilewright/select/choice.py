@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.ir.errors import TargetError, TilewrightError
+from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.array import view
 from tilewright.runtime.ndarray import Device
 from tilewright.select.algorithm import Algorithm, Built, BuiltKernel, Scheduled
@@ -19,7 +19,7 @@ from tilewright.select.registry import algorithms, find
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import cheapest_first
-from tilewright.tune.machine import with_architecture
+from tilewright.tune.machine import machine_of, with_own_architecture
 
 POLICIES = ("heuristic", "profile", "reproducible")
 #: How many candidates of one algorithm are measured by the policy "profile".
@@ -159,15 +159,6 @@ def _cheapest_first(able: list[Algorithm], problem: Problem, target: Target) -> 
     return sorted(able, key=lambda a: order.get(a.name, len(order)))
 
 
-def with_own_architecture(target: str | Target) -> Target:
-    """The target, with the architecture of the GPU at hand where it names none: without, no choice
-    knows of tensor cores. Where there is no GPU, as it is."""
-    try:
-        return with_architecture(target)
-    except TargetError:
-        return Target.parse(target)
-
-
 def _within(choice: Choice, workspace_limit: int | None) -> bool:
     if workspace_limit is None:
         return True
@@ -224,15 +215,6 @@ def choose(
 @functools.cache
 def _cache() -> ProfileCache:
     return ProfileCache()
-
-
-@functools.cache
-def machine_of(target: Target) -> str:
-    """The device, with everything that times on it depend on."""
-    from tilewright.tune.machine import machine
-
-    # Asking the device to answer would wait for it, which ends the capture of a graph.
-    return json.dumps(machine(target, probe=False), sort_keys=True)
 
 
 def _known(problem: Problem, target: Target, kept: ProfileCache) -> list[Measured]:

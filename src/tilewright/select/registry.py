@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from tilewright.select.algorithm import Algorithm, Scheduled
-from tilewright.select.vendor import PyTorch
-from tilewright.topi.templates import TEMPLATES
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tilewright.select.algorithm import Algorithm
 
 _registered: dict[str, Algorithm] = {}
 
@@ -15,8 +16,17 @@ def register(algorithm: Algorithm) -> Algorithm:
     return algorithm
 
 
+def registered() -> list[Algorithm]:
+    """Those that are not this library's own."""
+    return list(_registered.values())
+
+
 def algorithms() -> list[Algorithm]:
     """Those of the library, PyTorch's, then those registered."""
+    from tilewright.select.algorithm import Scheduled
+    from tilewright.select.vendor import PyTorch
+    from tilewright.topi.templates import TEMPLATES
+
     found: dict[str, Algorithm] = {name: Scheduled(t) for name, t in TEMPLATES.items()}
     pytorch = PyTorch()
     found[pytorch.name] = pytorch

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import json
 import platform
 from pathlib import Path
 from typing import Any
 
+from tilewright.ir.errors import TargetError
 from tilewright.target import Target
 
 
@@ -40,6 +43,22 @@ def with_architecture(text: str | Target) -> Target:
     from tilewright.runtime.cuda import resolve_arch
 
     return target.with_arch(resolve_arch(target))
+
+
+def with_own_architecture(target: str | Target) -> Target:
+    """The target, with the architecture of the GPU at hand where it names none: without, no choice
+    knows of tensor cores. Where there is no GPU, as it is."""
+    try:
+        return with_architecture(target)
+    except TargetError:
+        return Target.parse(target)
+
+
+@functools.cache
+def machine_of(target: Target) -> str:
+    """The device, with everything that times on it depend on."""
+    # Asking the device to answer would wait for it, which ends the capture of a graph.
+    return json.dumps(machine(target, probe=False), sort_keys=True)
 
 
 def _cuda(target: Target, probe: bool) -> tuple[str, str, Target]:

@@ -36,10 +36,12 @@ def write(executor: Executor, name: str, folder: Path) -> Written:
     tables = f"""\
 static const size_t WEIGHT_BYTES = {len(weights)}u, MEMORY_BYTES = {executor.plan.nbytes}u;
 
-static void steps(
+static int steps(
     const char *weights, char *memory, const void *const *inputs, void *const *outputs) {{
+  int failed = 0;
   (void)weights, (void)memory, (void)inputs, (void)outputs;
 {calls}
+  return failed;
 }}
 """
     return Written(
@@ -66,4 +68,4 @@ def _call(step: Step, places: Mapping[int, str], names: Mapping[Kernel, str]) ->
         for k, offset in zip(step.arguments, step.offsets, strict=True)
     )
     takes = (*given, *map(str, step.counts))
-    return f"  {names[step.kernel]}({', '.join(takes)});  /* {step.node.operator} */"
+    return f"  failed |= {names[step.kernel]}({', '.join(takes)});  /* {step.node.operator} */"

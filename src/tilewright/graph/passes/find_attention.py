@@ -12,7 +12,6 @@ from tilewright.graph.value import Constant, Node, Value
 from tilewright.ir.errors import ProblemError
 from tilewright.target import Target
 from tilewright.topi.operators.attention import Attention
-from tilewright.topi.templates import templates
 
 _SWAPPED = (0, 2, 1, 3)
 #: Rows of which a CPU multiplies sooner than it turns keys for them.
@@ -29,6 +28,8 @@ def takes(p: Attention, target: Target) -> bool:
         target = target.with_arch(resolve_arch(target))
     elif target.kind == "llvm" and p.rows < _FEW:
         return False
+    from tilewright.topi.templates import templates  # all of them: few models ask
+
     # Those that are for any program compute stage after stage.
     return any(t.declares is not None for t in templates(p, target))
 

@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping
 
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
-from tilewright.graph.passes.join_products import apart_takes, bytes_of, predicted
+from tilewright.graph.passes.join_products import apart_takes, bytes_of
 from tilewright.graph.value import Node, Value
+from tilewright.select.remembered import predicted
 from tilewright.target import Target
 from tilewright.topi.operators.conv_program import pooled_window
 

@@ -14,11 +14,10 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.row_norms import row_norm
 from tilewright.graph.value import Constant, Node, Value
 from tilewright.ir.dtype import dtype
+from tilewright.select.remembered import predicted
 from tilewright.target import Target
 from tilewright.topi.epilogue import parse_epilogue
 from tilewright.topi.gpu.machine import MEMORY
-from tilewright.topi.problem import Problem
-from tilewright.topi.templates import templates
 
 #: How much longer two products take than predicted, where one stores what the other reads; and
 #: microseconds of a small kernel.
@@ -122,17 +121,6 @@ def _product(node: Node) -> bool:
     """Whether it is a product of two matrices as they lie, but for the weights."""
     given = {name for name, value in node.attributes.items() if value}
     return node.operator == "gemm" and node.rank == 2 and given <= {"transpose_b", "epilogue"}
-
-
-def predicted(p: Problem, target: Target) -> float:
-    """The microseconds that the kernel of a problem is predicted to take; of none, or without a
-    prediction, infinitely many."""
-    if target.kind == "cuda":
-        from tilewright.runtime.cuda import resolve_arch
-
-        target = target.with_arch(resolve_arch(target))
-    found = [t for t in templates(p, target) if t.priced]
-    return min((t.price(p, target) for t in found), default=math.inf)
 
 
 def apart_takes(moved: int) -> float:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from tilewright.graph.builder import build
 from tilewright.graph.errors import ModelError
 from tilewright.graph.graph import Graph
-from tilewright.graph.passes.join_products import apart_takes, bytes_of, predicted
+from tilewright.graph.passes.join_products import apart_takes, bytes_of
 from tilewright.graph.value import Constant, Node, Value
+from tilewright.select.remembered import predicted
 from tilewright.target import Target
 from tilewright.topi.batch import expected_of
 from tilewright.topi.operators.conv import Conv

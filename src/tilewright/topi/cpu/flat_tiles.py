@@ -50,6 +50,9 @@ WRITTEN = 30.0
 #: Tiles that read the same numbers of a filter and are so few that what the first of them waits for
 #: counts, and how many channels ahead it is prefetched then.
 _FEW, _AHEAD = 16, 16
+#: How long a thread waits for a number that another one has written: up to 2.5 on a Xeon, where few
+#: products hide it, and no time on an EPYC, whose cores share a cache.
+_OTHERS = 1.0
 #: How much of a task a thread waits for others at the end, which take tasks that nobody has begun.
 _WAITS = 0.03
 #: Bytes of the second-level cache.
@@ -115,7 +118,8 @@ def flat_tiles(p: Convolution, target: Target) -> dict[FlatTile, float]:
         if (per // phases if by_phase else step) % (step if by_phase else phases):
             continue  # and of one phase, or of all
         height = windows.result[0]
-        bands = dict.fromkeys(min(n, height) for n in (height, 28, 14, 8, 4, 2, 1))
+        shares = height, -(-height // cores.threads), 28, 14, 8, 4, 2, 1
+        bands = dict.fromkeys(min(n, height) for n in shares)
         for band, parts in product(bands, (1,) if by_phase else (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
             pixels = band * _row(windows, tile)
@@ -186,6 +190,8 @@ def _cycles(w: FlatWindows, t: FlatTile, cores: _Cores) -> float:
     if whole and (left := -(-per // t.lanes) % t.vectors):  # the last has fewer vectors
         some = _sums(w, replace(t, vectors=left), own * taps, cores)
         sums = ((per // t.channels) * _sums(w, t, own * taps, cores) + some) / t.parts
+    if whole and p.batch * bands < threads:  # each has one part of some, and waits for the longest
+        sums = math.ceil(-(-per // t.channels) / t.parts) * _sums(w, t, own * taps, cores)
     turned = bool(t.across) != p.channels_last
     apart = set(w.stride) != {1} and not t.across
     if t.across:
@@ -208,7 +214,9 @@ def _cycles(w: FlatWindows, t: FlatTile, cores: _Cores) -> float:
         worse += _FARTHER * max(0.0, math.log2(kept / (2 * _SECOND)))
     else:
         worse = 0.1 * (4 * held > _KEPT)
-    cost = sums * (1 + worse) + copied + stored + 500
+    # Of rows that several threads read, each has written its share.
+    others = 1.0 - min(p.batch * bands / threads, 1.0)
+    cost = sums * (1 + worse) + copied + stored + others * held * _OTHERS + 500
     rounds = -(-tasks // threads) + (_WAITS if threads > 1 else 0.0)
     return float(rounds * cost + packed / threads)
 

@@ -45,6 +45,5 @@ int MODEL_run(
     PARAMETERS) {
   const void *const inputs[] = {INPUT_NAMES};
   void *const outputs[] = {OUTPUT_NAMES};
-  steps(model->weights, model->memory, inputs, outputs);
-  return 0;
+  return steps(model->weights, model->memory, inputs, outputs) ? NO_MEMORY : 0;
 }
