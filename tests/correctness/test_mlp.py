@@ -53,6 +53,11 @@ def test_hidden_elements_come_in_steps(p, tile):
     assert error(p, built("gpu.mlp", p, tile, "sim")) < TOLERANCE["float16"]
 
 
+def test_blocks_of_a_cluster_share_hidden_elements():
+    p = Mlp(m=80, k=72, hidden=128, n=48, inner="bias+relu", epilogue="residual", dtype="float16")
+    assert error(p, built("gpu.mlp", p, MlpTile(1, 32, 2, 2), "sim")) < TOLERANCE["float16"]
+
+
 #: Of one row and several, rows and vectors that are filled up, groups that have no hidden element,
 #: and more of these than are written out.
 FEW = (

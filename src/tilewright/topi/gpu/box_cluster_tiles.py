@@ -39,6 +39,8 @@ _STAGES, _ALL = 6, 9
 #: Microseconds in which blocks meet whose factors have 16 bits, and others; and bytes that one
 #: reads from others in one.
 _MEETING, _MEETING_OTHERS, _EXCHANGED = 1.35, 1.8, 45_000
+#: How many times as long as predicted they take where rows begin within sectors.
+_WITHIN = 0.96
 #: SMs that have blocks of clusters at once, by their size: of groups of SMs some are left.
 SLOTS = {2: MACHINE.sms, 4: 120, 8: 112}
 #: Steps of a block, at least: with fewer, clusters begin later than the others end.
@@ -48,8 +50,12 @@ _STEPS = 5
 def exchange(results: int, count: int, halves: bool) -> float:
     """Microseconds that ``count`` blocks of a cluster take for the parts of a tile's results, of
     factors of 16 bits or others."""
-    meeting = _MEETING if halves else _MEETING_OTHERS
-    return meeting + 4 * results * (count - 1) / (count * _EXCHANGED)
+    return (_MEETING if halves else _MEETING_OTHERS) + exchanged(results, count)
+
+
+def exchanged(results: int, count: int) -> float:
+    """What of that they read from one another."""
+    return 4 * results * (count - 1) / (count * _EXCHANGED)
 
 
 @functools.lru_cache(maxsize=64)
@@ -99,7 +105,8 @@ def cluster_times(problem: Problem) -> dict[BoxProductTile, float]:
             if halves and own <= stages:  # all of which are asked for at once
                 cost -= rates.wait * own / (stages - 1)
             if slow > 1:
-                cost = max(cost, rows_brought(slow, rows + channels, own, count * tiles))
+                brought = rows_brought(slow, rows + channels, own, count * tiles)
+                cost = max(cost, brought) * (_WITHIN if brought else 1)
             tile = BoxProductTile.of(box, channels, stages, count, turned=int(turned))
             found[tile] = before + exchange(rows * channels, count, halves) + cost
     return found

@@ -8,8 +8,10 @@ from itertools import product
 
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import H200, WARP, WIDEST
+from tilewright.topi.gpu.box_cluster_tiles import SLOTS, exchanged
 from tilewright.topi.gpu.machine import BARRIERS, occupancy
 from tilewright.topi.operators.mlp import Mlp
+from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, LANES, ROW
 from tilewright.topi.pieces.mlp import MlpTile
 from tilewright.topi.problem import Problem
@@ -34,8 +36,9 @@ _CHUNK = 8
 #: Microseconds: of a launch, of rows that are normalised, of 64 hidden elements, and of each
 #: warpgroup of an SM for them; how much longer steps take by each element of a row more than 256,
 #: of few hidden elements, and with one copy ahead by each warpgroup, where an SM has one block.
-#: Fitted to 50 times of ConvNeXt's layers at batches of 1, 8 and 64 on an H200.
-_BEGIN, _NORM, _STEP, _EACH = 1.5, 0.7, 0.75, 0.67
+#: Fitted to 50 times of ConvNeXt's layers at batches of 1, 8 and 64 on an H200; and what each
+#: doubling of a cluster takes beside what it exchanges, to three at batch 1.
+_BEGIN, _NORM, _STEP, _EACH, _MEETING = 1.5, 0.7, 0.75, 0.67, 0.85
 _LONGER, _SHORT, _LATE = 0.0005, 1.2, 0.06
 
 
@@ -61,26 +64,33 @@ def mlp_times(p: Problem) -> dict[MlpTile, float]:
     # Hidden elements that a step is filled up with have a variance of zero.
     exact = any("norm" in step.name and step.values[0] < _SMALL for step in p.steps)
     found: dict[MlpTile, float] = {}
-    for groups, step, most in product(_GROUPS, _STEPS, _STAGES):
+    for groups, step, most, splits in product(_GROUPS, _STEPS, _STAGES, (1, *SLOTS)):
         rows, steps = GROUP_ROWS * groups, -(-p.hidden // step)
+        if steps % splits or not lanes_of(rows * p.n, splits, groups * LANES):
+            continue
+        steps //= splits
         stages = min(most, steps)
         ahead = stages * step * (2 * (depth + width) + numbers)
         shared = 2 * rows * depth * (2 if p.norm else 1) + ahead + BARRIERS
+        shared += parts_bytes(rows, width) * (splits > 1)
         registers = width // 2 + step * 3 // 4 + _others(width, stages)
         if width > _WIDEST or registers > _MOST or (exact and p.hidden % step):
             continue
         resident = occupancy(H200, groups * LANES // WARP, -(-registers // 8) * 8, shared)
         if not resident:
             continue
-        blocks = -(-p.m // rows)
+        blocks = -(-p.m // rows) * splits
         resident = min(resident, -(-blocks // H200.sms))
+        if splits > 1 and blocks > resident * SLOTS[splits]:
+            continue
         each = (_STEP + _EACH * groups * resident) * step / 64 * (_SHORT if step < 64 else 1)
         each *= 1 + _LONGER * (depth + width - 256)
         each *= 1 + _LATE * groups * (stages < 3 and resident == 1)
         rounds = -(-blocks // (H200.sms * resident))
-        found[MlpTile(groups, step, stages)] = _BEGIN + rounds * (
-            steps * each + _NORM * bool(p.norm)
-        )
+        found[MlpTile(groups, step, stages, splits)] = (
+            _BEGIN + rounds * (steps * each + _NORM * bool(p.norm))
+            + _MEETING * math.log2(splits) + exchanged(rows * width, splits)
+        )  # fmt: skip
     return found
 
 

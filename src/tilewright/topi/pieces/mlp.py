@@ -11,6 +11,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.mlp import MlpDeclaration, MlpFill, Normalization, declare_mlp
+from tilewright.topi.parameters import later
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, ROW, hold_rows
 from tilewright.topi.pieces.tiling import extent_of
 
@@ -18,11 +19,13 @@ from tilewright.topi.pieces.tiling import extent_of
 @dataclass(frozen=True)
 class MlpTile:
     """A block has ``groups`` warpgroups, of 64 rows each. It takes ``step`` hidden elements at a
-    time, whose weights are copied ``stages - 1`` steps ahead."""
+    time, whose weights are copied ``stages - 1`` steps ahead. Of a cluster, each of ``splits``
+    blocks has some of the hidden elements."""
 
     groups: int = 2
     step: int = 64
     stages: int = 2
+    splits: int = later(1)
 
 
 def declare_groups(p: Any, tile: MlpTile, batch: Any = None) -> MlpDeclaration:
