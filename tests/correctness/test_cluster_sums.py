@@ -99,7 +99,7 @@ def _layer(
     ("p", "is_so"),
     [
         (_layer(512, 512, 3), False),
-        (Gemm(m=4, n=6024, k=1976, dtype="float16", transpose_b=True), True),
+        (Gemm(m=32, n=1504, k=2808, dtype="float16", transpose_b=True), True),
         (_layer(512, 2048, 1), False),
         (_layer(512, 512, 3, batch=64), False),
     ],

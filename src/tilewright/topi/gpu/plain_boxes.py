@@ -65,6 +65,9 @@ _UNEVEN, _UNEVEN_BESIDE = 1.34, 1.0
 #: How much longer large tiles, of which there are three stages, and more than two tiles of an SM
 #: take without a producer than predicted.
 _PLAIN, _WIDE_TILE = 1.05, 128 * 256
+#: Microseconds that a sum in parts takes longer where rows begin within sectors (`tilewright bench
+#: gemm`, products of few rows).
+_WITHIN = 1.0
 #: How many times as much the cache moves at most, where rows do not begin where its lines do.
 _SECTORS = 1.7
 
@@ -236,7 +239,8 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
                 brought=each * shape.step,
             )  # fmt: skip
             if crossing:
-                cost = max(cost, rows_brought(max(g.slow), seen, each, tiles * splits))
+                brought = rows_brought(max(g.slow), seen, each, tiles * splits)
+                cost = max(cost, brought) + _WITHIN * (brought > 0)
             if shape.turned:
                 cost *= adding.turned if tiles * splits <= MACHINE.sms else 1
             elif each * uneven <= stages:

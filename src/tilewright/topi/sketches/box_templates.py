@@ -14,6 +14,7 @@ from tilewright.topi.gpu.byte_product_tiles import byte_product_times, suits_byt
 from tilewright.topi.gpu.copied_gradient_tiles import copied_gradient_times
 from tilewright.topi.gpu.merged_phase_tiles import merged_times
 from tilewright.topi.gpu.pooled_tiles import OPERATORS, pooled_times
+from tilewright.topi.gpu.stream_tiles import stream_times
 from tilewright.topi.gpu.tap_gradient_tiles import tap_times
 from tilewright.topi.gpu.turned_gradient_tiles import turned_gradient_times
 from tilewright.topi.gpu.warp_box_tiles import warp_form, warp_times
@@ -31,6 +32,7 @@ from tilewright.topi.sketches.byte_products import form as byte_form
 from tilewright.topi.sketches.byte_products import schedule_byte_products
 from tilewright.topi.sketches.copied_gradient import schedule_copied_gradient
 from tilewright.topi.sketches.merged_phases import schedule_merged_phases
+from tilewright.topi.sketches.streamed_products import StreamTile, schedule_streamed
 from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
 from tilewright.topi.sketches.turned_gradient import schedule_turned_gradient
 from tilewright.topi.sketches.warp_boxes import schedule_warp_boxes
@@ -105,6 +107,8 @@ BOXES = (
     Template("gpu.byte_products", WarpProductTile, schedule_byte_products, (), None, True,
              byte_product_times, ("cuda", "sim"), shared=True, where=suits_byte_products, least=80,
              matrices=True, form=byte_form, operators=(), types=("int",), most=_MOST),
+    hopper("gpu.streamed_products", StreamTile, schedule_streamed, stream_times, arch="", least=80,
+           types=("float32", "int32")),
     hopper("gpu.tap_gradient", TapGradientTile, schedule_tap_gradient, tap_times, "shared taps"),
     _gradient("gpu.whole_gradient", "whole boxes", whole=True),
     _gradient("gpu.window_gradient", "pixels", windows=True),
