@@ -11,6 +11,11 @@ in one process, after their results were compared with a float64 reference; a ra
 by the old one. Code that is equal to the last instruction is timed too, for the noise that the
 others are to be judged by.
 
+With ``--choices`` they are the first choices for the layers of the benchmarks, of large filters
+too, and for 200 shapes that nobody tuned, as each version chooses with its own records. Only where
+the CUDA C++, or the shared memory that a launch asks for, is another are they compiled and timed:
+the ratio of all others is reckoned as 1.
+
 A folder that was built elsewhere may be copied, and a run that was cut goes on where it was.
 """
 
@@ -28,15 +33,20 @@ import subprocess
 import sys
 import tarfile
 from collections import Counter
+from collections.abc import Callable, Iterator
 from io import BytesIO
+from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 
 import tilewright
+from tilewright.codegen.cuda import generate
 from tilewright.runtime.sass import opcodes
+from tilewright.select.knn import guesses
 from tilewright.target import Target
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.tuned import shipped
@@ -44,8 +54,12 @@ from tilewright.tune.tuned import shipped
 #: What multiplies, moves, branches and waits, and what loads and stores registers in memory.
 COUNTED = ("HMMA", "HGMMA", "LDSM", "LDS", "LDG", "STS", "STG", "PRMT", "BRA", "BAR", "LDL", "STL")
 _SIDES = ("old", "new")
+#: What both versions call it, a problem, and what says a template's name and parameters for it.
+Found: TypeAlias = "tuple[str, Conv, Callable[[], tuple[str, dict[str, int]]]]"
 #: Rounds of a problem, seconds of a batch of launches, and seconds a problem, about.
 _ROUNDS, _SPAN, _SECONDS = 25, 0.002, 1.0
+#: The seed of the shapes that nobody tuned, and how many have small filters, and large ones.
+_SEED, _SMALL, _LARGE = 5101, 150, 50
 
 
 def code(path: str) -> dict[str, Any]:
@@ -60,6 +74,7 @@ def code(path: str) -> dict[str, Any]:
         **{name: counts[name] for name in COUNTED},
         "registers": max(u.registers or 0 for u in used),
         "shared": max(u.shared_memory or 0 for u in used),
+        "asked": kernel.program.asked_shared,
         "spills": max(u.spills or 0 for u in used),
         "instructions": sum(counts.values()),
         "text": hashlib.sha256(_operations(kernel.assembly).encode()).hexdigest()[:16],
@@ -72,35 +87,71 @@ def _operations(assembly: str) -> str:
     return "\n".join(line for line in lines if line.endswith(";"))
 
 
-def make(
-    folder: Path, wanted: tuple[str, ...], only: str, arch: str, every: int, first: int, best: int
-) -> None:
-    """Compile the schedules on record with the version that runs, and write what they are."""
+def on_record(wanted: tuple[str, ...], best: int, target: Target) -> Iterator[Found]:
+    """The schedules that the package has on record, of each problem the ``best`` first."""
+    for t in shipped("cuda"):
+        for r in t.best[:best]:
+            fits = TEMPLATES[r.template].fits(t.problem, target)
+            if (r.template in wanted or not wanted) and fits:
+                key = json.dumps([str(t.problem), r.template, dict(r.values)], sort_keys=True)
+                yield key, t.problem, lambda r=r: (r.template, dict(r.values))
+
+
+def first_choices(target: Target) -> Iterator[Found]:
+    """The first choices of tables and of shapes that nobody tuned, in that order."""
+    import gpu_layers
+    import large_kernels
+    import untuned_shapes
+
+    tables = (*gpu_layers.sections(), *large_kernels.sections())
+    drawn = untuned_shapes.problems(_SMALL, _SEED), untuned_shapes.large_problems(_LARGE, _SEED)
+    for k, p in enumerate((*(p for _, p in tables), *chain(*drawn))):
+
+        def choice(p: Conv = p) -> tuple[str, dict[str, int]]:
+            first = next(guesses(p, target, "NVIDIA H200"))
+            return first.template, dict(vars(first.config))
+
+        yield f"{k} {p}", p, choice
+
+
+def make(folder: Path, found: Iterator[Found], arguments: argparse.Namespace) -> None:
+    """Compile schedules with the version that runs, or with ``--texts`` only write them, and say
+    what they are."""
     folder.mkdir(parents=True, exist_ok=True)
-    target = Target.parse(f"cuda -arch={arch}")
-    tuned = [t for t in shipped("cuda") if re.search(only, str(t.problem))]
-    found = [
-        (t.problem, r)
-        for t in tuned
-        for r in t.best[:best]
-        if (r.template in wanted or not wanted) and TEMPLATES[r.template].fits(t.problem, target)
-    ]
-    for p, r in found[first::every]:
-        template, row = TEMPLATES[r.template], {"problem": p.to_dict(), "template": r.template}
-        config = template.parse(dict(r.values))
-        key = json.dumps([str(p), r.template, dict(r.values)], sort_keys=True)
+    target = Target.parse(f"cuda -arch={arguments.arch}")
+    wanted = [one for one in found if re.search(arguments.only, str(one[1]))]
+    for key, p, choice in wanted[arguments.first :: arguments.every]:
         k = hashlib.sha256(key.encode()).hexdigest()[:16]  # what both versions call it
-        path = str(folder / f"{k}.kernel")
-        if (folder / f"{k}.json").exists():  # of a run that was cut
+        path, said = folder / f"{k}.kernel", folder / f"{k}.json"
+        if said.exists() and (path.exists() or arguments.texts):  # of a run that was cut
             continue
+        if said.exists() and not _differs(folder.parent, k):
+            continue
+        name, values = choice()
+        row: dict[str, Any] = {"problem": p.to_dict(), "template": name, "values": values}
+        template = TEMPLATES[name]
+        config = template.parse(values)
         try:
             d = template.declare(p, config)
-            tilewright.build(template.schedule(d, config), d.args, target).save(path)
-            row |= {"values": dict(r.values), "code": code(path)}
+            s = template.schedule(d, config)
+            if arguments.texts:
+                made = generate(tilewright.lower(s, d.args, target), arguments.arch)
+                asked = [[kernel.dynamic_shared, kernel.asked] for kernel in made.kernels]
+                row["text"] = hashlib.sha256(f"{made.text}{asked}".encode()).hexdigest()[:16]
+            else:
+                tilewright.build(s, d.args, target).save(str(path))
+                row["code"] = code(str(path))
         except tilewright.ir.errors.TilewrightError as error:
-            row |= {"error": str(error)}
-        (folder / f"{k}.json").write_text(json.dumps(row))
-        print(k, p, r.template, row.get("error", ""), flush=True)
+            row["error"] = str(error)
+        said.write_text(json.dumps(row))
+        print(k, p, name, row.get("error", ""), flush=True)
+
+
+def _differs(folder: Path, name: str) -> bool:
+    """Whether a schedule's text was another, where only texts were written."""
+    sides = [json.loads((folder / side / f"{name}.json").read_text()) for side in _SIDES]
+    texts = [row.get("text") for row in sides]
+    return None in texts or texts[0] != texts[1]
 
 
 def build(arguments: argparse.Namespace) -> None:
@@ -115,14 +166,16 @@ def build(arguments: argparse.Namespace) -> None:
             )
             with tarfile.open(fileobj=BytesIO(packed.stdout)) as archive:
                 archive.extractall(old, filter="data")
-        for side, root in zip(_SIDES, (old, here), strict=True):
+        steps = (["--choices", "--texts"], ["--choices"]) if arguments.choices else ([],)
+        for step, (side, root) in product(steps, zip(_SIDES, (old, here), strict=True)):
             command = [
                 sys.executable, __file__, "--make", str(Path(arguments.build) / side),
                 "--templates", arguments.templates, "--arch", arguments.arch,
                 "--every", str(arguments.every), "--first", str(arguments.first),
-                "--only", arguments.only, "--best", str(arguments.best),
+                "--only", arguments.only, "--best", str(arguments.best), *step,
             ]  # fmt: skip
-            found = {**os.environ, "PYTHONPATH": str(root / "src")}
+            path = os.pathsep.join((str(root / "src"), os.environ.get("PYTHONPATH", "")))
+            found = {**os.environ, "PYTHONPATH": path}
             subprocess.run(command, env=found, check=True, stdout=subprocess.DEVNULL)
     compare(Path(arguments.build))
 
@@ -138,15 +191,19 @@ def pairs(folder: Path) -> list[tuple[str, dict[str, Any], dict[str, Any]]]:
 
 
 def _is_equal(old: dict[str, Any], new: dict[str, Any]) -> bool:
-    equal: bool = old["code"]["text"] == new["code"]["text"]
-    return equal
+    if "code" not in old:
+        return True  # of texts only those that differ are compiled
+    return all(old["code"].get(k) == new["code"].get(k) for k in ("text", "asked"))
 
 
 def compare(folder: Path) -> None:
     """Print what differs."""
-    count = same = equal = spilling = 0
+    count = same = equal = spilling = texts = 0
     for name, old, new in pairs(folder):
         count += 1
+        if "text" in old:
+            texts += 1
+            continue
         if "error" in old or "error" in new:
             print(name, Problem.from_dict(old["problem"]), old.get("error"), new.get("error"))
             continue
@@ -162,7 +219,8 @@ def compare(folder: Path) -> None:
         if counted:
             p = Problem.from_dict(old["problem"])
             print(name, p, old["template"], old["values"].values(), what)
-    print(f"{count} records: {equal} with equal code, {same} with equal counts; {spilling} spill")
+    known = f"{texts} with equal texts, " if texts else ""
+    print(f"{count}: {known}{equal} with equal code, {same} with equal counts; {spilling} spill")
 
 
 def timed(p: Problem, files: dict[str, Path]) -> dict[str, float]:
@@ -198,8 +256,9 @@ def time(arguments: argparse.Namespace) -> None:
     folder, rows, begin = Path(arguments.time), [], monotonic()
     found = [pair for pair in pairs(folder) if "error" not in pair[1] | pair[2]]
     random.Random(0).shuffle(found)
+    known = [pair for pair in found if "code" in pair[1]]
     # What differs comes first, where there is no time for all.
-    for name, old, new in sorted(found, key=lambda pair: _is_equal(*pair[1:])):
+    for name, old, new in sorted(known, key=lambda pair: _is_equal(*pair[1:])):
         if monotonic() - begin > arguments.within:
             break
         p = Problem.from_dict(old["problem"])
@@ -210,17 +269,21 @@ def time(arguments: argparse.Namespace) -> None:
             "ratio": micros["new"] / micros["old"],
             "equal code": _is_equal(old, new),
         }  # fmt: skip
+        if (now := [new["template"], *new["values"].values()]) != [row["template"], *row["values"]]:
+            row["chosen now"] = now
         rows.append(row)
         print(json.dumps(row), flush=True)
         torch.cuda.empty_cache()
-    ratios = sorted(row["ratio"] for row in rows)
+    alike = len(found) - len(known)
+    ratios = sorted([row["ratio"] for row in rows] + [1.0] * alike)
     summary = {
-        "records": len(rows),
+        "records": len(ratios),
+        "equal texts, reckoned as 1": alike,
         "geometric mean": math.exp(sum(map(math.log, ratios)) / len(ratios)),
         "95 % at most": ratios[math.ceil(0.95 * len(ratios)) - 1],
         "within 1.02": sum(r <= 1.02 for r in ratios) / len(ratios),
         "equal code": sum(row["equal code"] for row in rows),
-        "left out": len(found) - len(rows),
+        "left out": len(known) - len(rows),
     }
     print(json.dumps(summary))
     result = {"environment": measure.environment("torch"), "summary": summary, "rows": rows}
@@ -246,16 +309,18 @@ def main() -> None:
     parser.add_argument(
         "--within", type=float, default=math.inf, metavar="SECONDS", help="and time no more then"
     )
+    parser.add_argument("--choices", action="store_true", help="first choices, not records")
     parser.add_argument("--make", metavar="FOLDER", help=argparse.SUPPRESS)
+    parser.add_argument("--texts", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--name", default="h200_old_and_new", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
     arguments = parser.parse_args()
     if arguments.make:
+        target = Target.parse(f"cuda -arch={arguments.arch}")
         wanted = tuple(filter(None, arguments.templates.split(",")))
-        make(
-            Path(arguments.make), wanted, arguments.only, arguments.arch, arguments.every,
-            arguments.first, arguments.best,
-        )  # fmt: skip
+        records = on_record(wanted, arguments.best, target)
+        found = first_choices(target) if arguments.choices else records
+        make(Path(arguments.make), found, arguments)
     elif arguments.build:
         build(arguments)
     elif arguments.compare:
