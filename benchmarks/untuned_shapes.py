@@ -15,9 +15,12 @@ Schedules that the trees of the choice know nothing of, those of new templates, 
 the first by the order of the template, and some of the random ones. ``--layout NHWC`` draws only
 problems with channels last, and ``--only wgrad s2`` takes, of those drawn, what has these words.
 
-What is not built and measured in that time is left out. All times are written beside the results,
-in the form that benchmarks/fit_ranking.py learns from; learn from another ``--seed`` than the one
-that is reported. With ``--large`` the filters have 7 to 51 rows, channels come first, and what is
+What is not built and measured in that time is left out. With ``--kernels FOLDER`` nothing is built
+that the folder has; ``--build --kernels FOLDER --part 0 --device "NVIDIA H200"`` builds all without
+a GPU. All times are written beside the results, in the form that benchmarks/fit_ranking.py learns
+from; learn from another ``--seed`` than the one that is reported.
+
+With ``--large`` the filters have 7 to 51 rows, channels come first, and what is
 tried are the schedules that the choice looks at, of all templates; benchmarks/fit_large.py learns
 from them:
 
@@ -38,7 +41,7 @@ import random
 import statistics
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import zip_longest
@@ -235,31 +238,35 @@ def _medians(found: dict[str, list[float]]) -> dict[str, float]:
 def prepare(
     p: Conv, target: str, device: str, first: int, others: int, end: float, stem: str
 ) -> dict[str, tuple[str, str]]:
-    """The candidates of a problem, compiled into files that begin with ``stem``: by name the file
-    and what :func:`build` says; none where there is no time for all of them until ``end``."""
-    found: dict[str, tuple[str, str]] = {}
-    for k, c in enumerate(candidates(p, target, device, first, others)):
+    """The candidates of a problem, and behind them those that were compiled before, in files that
+    begin with ``stem``: by name the file and what :func:`build` says; none where there is no time
+    for all of them until ``end``."""
+    said = Path(f"{stem}.json")
+    known: dict[str, str] = json.loads(said.read_text()) if said.exists() else {}
+    wanted = {name_of(c): c for c in candidates(p, target, device, first, others)}
+    for name in [name for name in wanted if name not in known]:
         if time.monotonic() > end:
             return {}
-        path = f"{stem}-{k}.kernel"
-        found[name_of(c)] = path, build(p, c, target, path)
-    return found
+        known[name] = build(p, wanted[name], target, f"{stem}-{len(known)}.kernel")
+    said.write_text(json.dumps(known))
+    place = {name: f"{stem}-{k}.kernel" for k, name in enumerate(known)}
+    return {name: (place[name], known[name]) for name in {**wanted, **known}}
 
 
 def prepared(
-    problems: Sequence[Conv], processes: int, given: tuple[Any, ...], folder: str, end: float
+    found: dict[int, Conv], processes: int, given: tuple[Any, ...], folder: str, end: float
 ) -> Iterator[tuple[Conv, dict[str, tuple[str, str]]]]:
     """Each problem with what :func:`prepare` makes of it, all of them in processes beside this one,
     until the time ``end``. A compiler that dies takes its pool along: the problem that was waited
     for is then prepared alone, and left out where that fails too; the others are begun again."""
     pool, jobs = _pool(processes), dict[int, Future[dict[str, tuple[str, str]]]]()
     try:
-        for k, p in enumerate(problems):
+        for k, p in found.items():
             if time.monotonic() > end:
                 return
             try:
-                for j in (j for j in range(k, len(problems)) if j not in jobs):
-                    jobs[j] = pool.submit(prepare, problems[j], *given, f"{folder}/{j}")
+                for j in (j for j in found if j >= k and j not in jobs):
+                    jobs[j] = pool.submit(prepare, found[j], *given, f"{folder}/{j}")
                 yield p, jobs[k].result(end - time.monotonic())
             except TimeoutError:
                 return
@@ -290,17 +297,24 @@ def run_part(arguments: argparse.Namespace) -> None:
     """Every ``--gpus``-th problem from the ``--part``-th on, on the first visible GPU; rows are
     written as they come, so that a run that is cut leaves what it had."""
     end, target = time.monotonic() + arguments.seconds, f"cuda -arch={arguments.arch}"
-    mine = list(drawn(arguments))[arguments.part :: arguments.gpus]
+    mine = dict(list(enumerate(drawn(arguments)))[arguments.part :: arguments.gpus])
     rows: list[dict[str, Any]] = []
     written = Path(f"{arguments.out}/part-{arguments.part}.json")
     written.write_text("[]")
-    processes = max(2, len(os.sched_getaffinity(0)) // arguments.gpus)
-    device = str(machine(tilewright.Target.parse(target), probe=False)["device"])
+    shared_by = 1 if arguments.build else arguments.gpus
+    processes = max(2, len(os.sched_getaffinity(0)) // shared_by)
+    at_hand = machine(tilewright.Target.parse(target), probe=False) if not arguments.device else {}
+    device = arguments.device or str(at_hand["device"])
     given = (target, device, arguments.ranked, arguments.random, end)
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as empty:
+        folder = arguments.kernels or empty
+        Path(folder).mkdir(parents=True, exist_ok=True)
         for p, kernels in prepared(mine, processes, given, folder, end):
             if not kernels:
                 break
+            if arguments.build:
+                print(f"{p}: {len(kernels)} kernels", flush=True)
+                continue
             try:
                 chosen = taken({n: note for n, (_, note) in kernels.items()})
                 files = {n: path for n, (path, _) in kernels.items()}
@@ -387,6 +401,9 @@ def main() -> None:
     parser.add_argument("--random", type=int, default=30, help="of the others, to be tried")
     parser.add_argument("--seconds", type=float, default=240.0, help="to stop after")
     parser.add_argument("--gpus", type=int, default=1, help="GPUs of this machine to use")
+    parser.add_argument("--kernels", default="", metavar="FOLDER", help="of compiled candidates")
+    parser.add_argument("--build", action="store_true", help="measure nothing")
+    parser.add_argument("--device", default="", help="whose records count, else the one at hand's")
     parser.add_argument("--name", default="h200_untuned_shapes", help="of the results")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--arch", default="sm_90a", help="of the GPUs")
