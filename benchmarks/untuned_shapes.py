@@ -13,7 +13,8 @@ as the fastest, of large filters 1.1 times.
 
 Schedules that the trees of the choice know nothing of, those of new templates, are tried as well:
 the first by the order of the template, and some of the random ones. ``--layout NHWC`` draws only
-problems with channels last, and ``--only wgrad s2`` takes, of those drawn, what has these words.
+problems with channels last, and ``--only wgrad s2 batch=1`` takes, of those drawn, what has these
+words.
 
 What is not built and measured in that time is left out. With ``--kernels FOLDER`` nothing is built
 that the folder has; ``--build --kernels FOLDER --part 0 --device "NVIDIA H200"`` builds all without
@@ -150,7 +151,8 @@ def drawn(arguments: argparse.Namespace) -> Iterator[Conv]:
         found = large_problems(arguments.count, arguments.seed)
     else:
         found = problems(arguments.count, arguments.seed, arguments.layout)
-    return (p for p in found if set(arguments.only) <= set(str(p).split()))
+    asked = set(arguments.only)
+    return (p for p in found if asked <= {*str(p).split(), f"batch={p.batch}"})
 
 
 def name_of(candidate: Candidate) -> str:
