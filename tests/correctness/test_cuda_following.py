@@ -80,6 +80,7 @@ def test_only_code_that_waits_is_launched_before_its_turn(
         loaded.append((cubin, overlaps))
 
     monkeypatch.setattr(cuda, "device", lambda k: Device(k, "stand-in", 90, 0, 77, 77))
+    monkeypatch.setattr(Device, "attribute", lambda self, name: 132)
     monkeypatch.setattr(cuda, "Loaded", load)
     program = cuda.compile_module(PROGRAMS["copy"]().module, Target.parse(f"cuda -arch={arch}"))
     program._load(0, aligned)

@@ -9,6 +9,7 @@ import pytest
 from tests.support.sass_loads import rounds_of_loads
 
 import tilewright
+from tilewright.codegen.cuda import generate
 from tilewright.target.target import blocks_each, shared_apart
 from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
@@ -64,6 +65,21 @@ def test_blocks_of_tiles_ask_for_their_share():
     assert (
         kernel.program.asked_shared[0] > 228 * 1024 // 3 - 1024 > kernel.program.dynamic_shared[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("template", "tile", "asks"),
+    [
+        ("gpu.plane_gradient", (4, 1, 5), True),  # two blocks an SM, with room for three
+        ("gpu.reduction_planes", (7, 4, 1, 1, 32, 2, 4), False),  # parts, and their sums
+        ("gpu.reduction_planes", (1, 1, 1, 1, 32, 1, 1), False),  # many blocks, and no memory
+    ],
+)
+def test_few_blocks_of_a_single_kernel_ask_for_their_share(template, tile, asks):
+    p = Conv.parse("64x1024x7x7", "1024x1x13x13", padding=6, dtype="float16", pass_="wgrad")
+    chosen = TEMPLATES[template]
+    made = generate(tilewright.lower(*chosen.scheduled(p, chosen.config(*tile)), TARGET), "sm_90a")
+    assert {k.asked > k.dynamic_shared for k in made.kernels} == {asks}
 
 
 def test_what_would_spill_is_told_less_of_registers_until_it_does_not(tmp_path):

@@ -67,11 +67,12 @@ class _SharedSpace:
 
 
 class CLikePrinter(InstructionPrinter):
-    """Prints one function; make a new one for the next."""
+    """Prints one function; make a new one for the next. ``alone`` says that it is the only one of
+    its module."""
 
-    def __init__(self, dialect: Dialect, warp_size: int = 32) -> None:
+    def __init__(self, dialect: Dialect, warp_size: int = 32, alone: bool = False) -> None:
         super().__init__(dialect)
-        self.warp_size = warp_size
+        self.warp_size, self.alone = warp_size, alone
         self._explicit = False
         self._dynamic_shared = 0
 
@@ -138,7 +139,9 @@ class CLikePrinter(InstructionPrinter):
         self.indent = 0
         self.line("}")
         shared = self._dynamic_shared
-        asked = shared + (d.shared_asked(launch) - space.total if maps else 0)
+        asked = shared
+        if maps or self.alone:
+            asked += d.shared_asked(launch, bool(maps)) - space.total
         return Printed(symbol, "\n".join(self.lines) + "\n", shared, maps, asked)
 
     def _follow(self, func: Func, cluster: int) -> Func:

@@ -481,8 +481,9 @@ class Dialect:
         const = "" if written else "const "
         return f"{const}{self.storage_name(buffer.dtype, 'global')}* restrict {name}"
 
-    def shared_asked(self, launch: Launch) -> int:
-        """How much shared memory a block of tile loads is to ask for, at least what it has."""
+    def shared_asked(self, launch: Launch, boxes: bool) -> int:
+        """How much shared memory a block is to ask for, at least what it has; ``boxes`` says
+        whether it copies boxes."""
         return launch.shared
 
     def signature(self, symbol: str, params: Sequence[str], launch: Launch) -> str:

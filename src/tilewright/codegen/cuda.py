@@ -78,7 +78,7 @@ def generate(
         flat = tuple(for_backend(func, dialect.kind, arch) for func in module.funcs)
     kernels = []
     for func in flat:
-        printer = CLikePrinter(dialect)
+        printer = CLikePrinter(dialect, alone=len(flat) == 1)
         kernels.append(printer.function(func, symbols.fresh(_symbol(func.name, launcher))))
     body = "\n".join(kernel.text for kernel in kernels)
     text = prelude(dialect.needs, registers.own) + body

@@ -42,6 +42,9 @@ _FLOAT32 = dtype("float32")
 #: What cuda_fp8.h calls floats of 8 bits.
 _FP8 = {"float8_e4m3fn": "__NV_E4M3", "float8_e5m2": "__NV_E5M2"}
 
+#: Blocks of an SM up to which those that copy no boxes are kept apart: of more, one too many on an
+#: SM matters less, and memory that they ask for is the first-level cache's.
+_APART = 6
 #: Bytes of a line of the second-level cache, and those of a constant that is fetched ahead.
 _LINE, _FETCHED = 128, 1 << 23
 
@@ -322,10 +325,13 @@ class CudaDialect(CudaVectors):
             bounds = f"__cluster_dims__({launch.cluster}, 1, 1) {bounds}"
         return wrapped(f'extern "C" __global__ void {bounds}{symbol}(', params, ")")
 
-    def shared_asked(self, launch: Launch) -> int:
+    def shared_asked(self, launch: Launch, boxes: bool) -> int:
         if launch.block is None or launch.grid is None or not overlaps(self.arch):
             return launch.shared
-        return shared_apart(self.arch, launch.grid, math.prod(launch.block), launch.shared)
+        threads = math.prod(launch.block)
+        if not boxes and blocks_each(self.arch, launch.grid, threads, launch.shared) > _APART:
+            return launch.shared
+        return shared_apart(self.arch, launch.grid, threads, launch.shared)
 
     def begin_early(self) -> Iterable[str]:
         return ('asm volatile("griddepcontrol.launch_dependents;");',)
