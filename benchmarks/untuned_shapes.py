@@ -68,7 +68,9 @@ from tilewright.topi.templates import TEMPLATES, templates
 from tilewright.tune.machine import machine
 
 #: Turns of every kernel, seconds of one, and of all of a problem's, about.
-_ROUNDS, _SPAN, _SECONDS = 11, 0.001, 0.8
+_ROUNDS, _SPAN, _SECONDS = 7, 0.001, 0.4
+#: Seconds that another run which shares the folder may take to compile those of a problem.
+_OTHERS = 25.0
 #: Times that what is compared in the end is loaded.
 _COPIES = 3
 #: What an error may be, relative to the norm of the result.
@@ -242,15 +244,23 @@ def prepare(
 ) -> dict[str, tuple[str, str]]:
     """The candidates of a problem, and behind them those that were compiled before, in files that
     begin with ``stem``: by name the file and what :func:`build` says; none where there is no time
-    for all of them until ``end``."""
-    said = Path(f"{stem}.json")
+    for all of them until ``end``. Of runs that share a folder, one compiles them."""
+    said, late = Path(f"{stem}.json"), 0.0
+    try:
+        Path(f"{stem}.claim").touch(exist_ok=False)
+    except FileExistsError:  # another run is at it, or was
+        late = min(end, time.monotonic() + _OTHERS)
+    while not said.exists() and time.monotonic() < late:
+        time.sleep(0.1)
     known: dict[str, str] = json.loads(said.read_text()) if said.exists() else {}
     wanted = {name_of(c): c for c in candidates(p, target, device, first, others)}
     for name in [name for name in wanted if name not in known]:
         if time.monotonic() > end:
             return {}
         known[name] = build(p, wanted[name], target, f"{stem}-{len(known)}.kernel")
-    said.write_text(json.dumps(known))
+    whole = Path(f"{stem}.part-{os.getpid()}")
+    whole.write_text(json.dumps(known))
+    whole.replace(said)
     place = {name: f"{stem}-{k}.kernel" for k, name in enumerate(known)}
     return {name: (place[name], known[name]) for name in {**wanted, **known}}
 
