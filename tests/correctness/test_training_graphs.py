@@ -10,8 +10,11 @@ from tilewright.graph.executor import Executor
 from tilewright.graph.fx.normalization import CONVERTERS
 from tilewright.graph.fx.operation import Operation
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.join_siblings import join_siblings
+from tilewright.graph.passes.own_outputs import is_part, own_outputs, owner
 from tilewright.graph.pipeline import optimized
 from tilewright.graph.value import Input, Node
+from tilewright.graph.views import VIEWS
 from tilewright.target import Target
 
 pytestmark = pytest.mark.usefixtures("plain_code")
@@ -217,3 +220,40 @@ def test_numbers_that_are_equal_and_not_the_same_stay_apart():
     found, _ = run({"inputs": [x], **out}, x=np.ones(4, "float32"))
     assert not np.signbit(found["a"]).any()
     assert np.signbit(found["b"]).all()
+
+
+def test_statistics_of_a_normalisation_are_one_kernel_of_which_others_read_parts():
+    given = arrays("float16", 2)
+    i = inputs_of(given)
+    n = operation(
+        "_native_batch_norm_legit_functional", "float16", input=turned(i["x"]), weight=i["w"],
+        bias=i["b"], running_mean=i["m"], running_var=i["v"], training=True, momentum=0.1, eps=1e-5,
+    )  # fmt: skip
+    made = CONVERTERS["_native_batch_norm_legit_functional"](n)
+    outputs = dict(zip("yabcd", made, strict=True))
+    graph = optimized(
+        check(Graph("g", tuple(i[k] for k in "xwbmv"), outputs)), target=GPU, parts="abcd"
+    )
+    assert sum(n.operator not in VIEWS for n in graph.nodes) == 3
+    assert len({owner(graph.outputs[k]) for k in "abcd"}) == 1
+    # Where outputs have memory of their own, they are copied from there.
+    apart = own_outputs(graph)
+    assert not any(map(is_part, apart.outputs.values()))
+    found = Executor(apart, CPU).run({k: given[k] for k in "xwbmv"})
+    wanted, _ = run(
+        {"inputs": [i[k] for k in "xwbmv"], **outputs}, **{k: given[k] for k in "xwbmv"}
+    )
+    for name in outputs:
+        assert close(found[name], wanted[name].astype("float64"), 1e-6), name
+
+
+def test_vectors_that_wait_for_a_kernel_that_waits_for_one_of_them_stay_apart():
+    x = Input("x", (1, 8), "float32")
+    first = Node("exp", (x,))
+    total = Node("max", (first,), {"axis": (1,), "keepdims": True})  # of all its elements
+    outputs = {"a": first, "b": Node("multiply", (x, total))}
+    values = np.random.default_rng(6).random((1, 8)).astype("float32")
+    graph = join_siblings("ab")(Graph("g", (x,), outputs))
+    assert not any(n.operator == "program" for n in graph.nodes)
+    found = Executor(graph, CPU).run({"x": values})
+    assert close(found["b"], values * np.exp(values).max(), 1e-6)

@@ -115,14 +115,23 @@ class Executor:
         self.buffers = len(index) + len(known.arrays)
         if not abroad:
             Device.parse(self.device).sync()  # what is prepared is there, for every stream
+        #: Addresses within buffers, behind those of these: by buffer and bytes, their numbers.
+        self._within: dict[tuple[int, int], int] = {}
+        launch = launcher or _launch_of
         self._launches = [
-            (_behind((launcher or _launch_of)(s.kernel, p, s.counts), s.offsets), s.arguments)
+            (launch(s.kernel, p, s.counts), tuple(map(self._numbered, s.arguments, s.offsets)))
             for s, p in zip(self.steps, problems, strict=True)
         ]
         if join is not None:
             self._launches = _joined(self._launches, join)
         self._given = [index[lies[x].owner] for x in (*graph.inputs, *graph.outputs.values())]
         self._own_states()
+
+    def _numbered(self, buffer: int, offset: int) -> int:
+        """The number of an address among those that a launch is given."""
+        if not offset:
+            return buffer
+        return self._within.setdefault((buffer, offset), self.buffers + len(self._within))
 
     def _own_states(self) -> None:
         self._free: list[State] = []
@@ -167,7 +176,7 @@ class Executor:
         """
         given = zip(self._given, (*inputs, *outputs), strict=True)
         if arena is not None:
-            pointers = [0] * self.buffers
+            pointers = [0] * (self.buffers + len(self._within))
             for k, constant in self.constants.items():
                 pointers[k] = view(constant).pointer
             for k, offset in self.plan.offsets.items():
@@ -177,7 +186,8 @@ class Executor:
             found = self._bound.pop() if self._bound else None
         if found is None:
             state = self._state()
-            found = state, [0 if b is None else view(b).pointer for b in state.buffers]
+            own = [0 if b is None else view(b).pointer for b in state.buffers]
+            found = state, own + [0] * len(self._within)
         try:
             return self._launch(found[1], given)
         finally:
@@ -187,6 +197,8 @@ class Executor:
     def _launch(self, pointers: list[int], given: Iterable[tuple[int, int]]) -> None:
         for k, pointer in given:
             pointers[k] = pointer
+        for (k, offset), within in self._within.items():
+            pointers[within] = pointers[k] + offset
         for run, arguments in self._launches:
             run(tuple([pointers[k] for k in arguments]))
 
@@ -240,15 +252,6 @@ def _joined(
 
 def _launch_of(kernel: Kernel, problem: Problem, counts: tuple[int, ...]) -> Launch:
     return lambda pointers: kernel.program.launch_raw(pointers, counts)  # type: ignore[attr-defined]
-
-
-def _behind(launch: Launch, offsets: tuple[int, ...]) -> Launch:
-    """What launches a kernel on the addresses of what its arguments are parts of."""
-    if not any(offsets):
-        return launch
-    return lambda pointers: launch(
-        tuple([p + offset for p, offset in zip(pointers, offsets, strict=True)])
-    )
 
 
 def _step(

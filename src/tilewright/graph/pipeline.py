@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.allow_precision import allow_precision
@@ -16,6 +17,7 @@ from tilewright.graph.passes.integer_products import integer_products
 from tilewright.graph.passes.join_parts import join_parts, own_parts
 from tilewright.graph.passes.join_pools import join_pools
 from tilewright.graph.passes.join_products import join_products
+from tilewright.graph.passes.join_siblings import join_siblings
 from tilewright.graph.passes.join_sums import join_sums
 from tilewright.graph.passes.lift_slices import lift_slices
 from tilewright.graph.passes.make_programs import make_programs
@@ -36,6 +38,7 @@ from tilewright.graph.passes.sink_reshapes import (
 )
 from tilewright.graph.passes.split_sums import split_sums
 from tilewright.graph.passes.turn_weights import turn_weights
+from tilewright.graph.passes.view_slices import view_slices
 from tilewright.graph.passes.whole_windows import whole_windows
 from tilewright.graph.passes.windows_apart import windows_apart
 from tilewright.target import Target
@@ -85,9 +88,11 @@ def passes(
     dtype: str = "",
     quantization: Quantization | None = None,
     precision: str = "",
+    parts: Collection[str] | None = None,
 ) -> tuple[Callable[[Graph], Graph], ...]:
     """The passes in their order: of a target, for products of a type, and for a precision, where
-    one is chosen, and in 8 bits where ranges are known."""
+    one is chosen, and in 8 bits where ranges are known. With ``parts``, kernels may read parts of
+    others' results where these lie, and the outputs of these names may be such."""
     at, begin = PASSES.index(make_programs), PASSES.index(fold_epilogues)
     bytes_ = () if quantization is None else (quantize_products(quantization), integer_products)
     narrow = (narrow_types(dtype),) if dtype else ()
@@ -115,6 +120,10 @@ def passes(
     on_cpu = target is not None and target.kind == "llvm"
     pixels = (read_planes, single_pixels, join_parts) if on_cpu else ()
     fewer = (allow_precision(precision),) if precision and on_cpu else ()
+    last = PASSES[at + 1 :]
+    if parts is not None and target is not None and target.kind == "cuda":
+        before, after = (*before, view_slices), (*after, join_siblings(parts))
+        last = (*last[:-1], partial(own_outputs, parts=parts))
     return (
         *first,
         *narrow,
@@ -124,7 +133,7 @@ def passes(
         *before,
         PASSES[at],
         *after,
-        *PASSES[at + 1 :],
+        *last,
         *((own_parts,) if on_cpu else ()),
     )
 
@@ -143,11 +152,12 @@ def optimized(
     dtype: str = "",
     quantization: Quantization | None = None,
     precision: str = "",
+    parts: Collection[str] | None = None,
 ) -> Graph:
     """A graph after all passes of a target and types (:func:`passes`); ``trace`` is given each
     pass's name and what it leaves."""
-    for run in passes(target, dtype, quantization, precision):
+    for run in passes(target, dtype, quantization, precision, parts):
         graph = run(graph)
         if trace is not None:
-            trace(run.__name__, graph)
+            trace(getattr(run, "__name__", "own_outputs"), graph)
     return graph

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tilewright.graph.builder import build
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Node, Operand, Value
 
 #: What "product" in a pattern stands for: operators of problems that sum products.
@@ -144,3 +145,41 @@ def _made(pattern: ast.expr, variables: Mapping[str, Any], found: Match, name: s
                 kind, attributes = known.operator, {**known.attributes, **attributes}
             return build(kind, *operands, name=name, **attributes)
     return ast.literal_eval(pattern)
+
+
+def regroup(
+    graph: Graph,
+    groups: Sequence[Sequence[Node]],
+    join: Callable[[Sequence[Node], Mapping[Value, Value]], Mapping[Value, Value]],
+) -> Graph:
+    """The graph with groups of nodes replaced, each at once: ``join`` gives what stands for them,
+    of what stands for all that they read. Of nothing that a group reads another one of it is read
+    first, but for views of its own nodes."""
+    group_of = {node: group for group in groups for node in group}
+    made: dict[Value, Value] = {}
+    waiting = list(graph.outputs.values())
+    while waiting:
+        value = waiting[-1]
+        group = group_of.get(value) if isinstance(value, Node) else None
+        whole: Sequence[Value] = [value] if group is None else group
+        needs = (x for v in whole if isinstance(v, Node) for x in v.inputs)
+        missing = [] if value in made else [
+            x for x in needs if x not in made and (group is None or owner(x) not in group)
+        ]  # fmt: skip
+        waiting += missing
+        if missing:
+            continue
+        waiting.pop()
+        if value in made:
+            continue
+        if group is not None:
+            made |= join(group, made)
+        elif isinstance(value, Node):
+            given = tuple(made[x] if isinstance(x, Value) else x for x in value.operands)
+            same = all(a is b for a, b in zip(given, value.operands, strict=True))
+            made[value] = (
+                value if same else Node(value.operator, given, value.attributes, value.name)
+            )
+        else:
+            made[value] = value
+    return Graph(graph.name, graph.inputs, {n: made[x] for n, x in graph.outputs.items()})

@@ -1,13 +1,15 @@
 """Values that have no memory of their own: parts of others, or the same in another order.
 
 A reshaped value is the memory of what it is made of. So is a ``transpose_view``, whose neighbours
-are elsewhere in it. What a ``concatenate_view`` joins is written where it lies in the whole: then
-none of it is copied. Kernels read and write views by their strides.
+are elsewhere in it, and a ``slice_view`` is a part of it. What a ``concatenate_view`` joins is
+written where it lies in the whole: then none of it is copied. Kernels read and write views by their
+strides.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -16,7 +18,7 @@ from tilewright.graph.value import Node, Value
 from tilewright.topi.problem import Problem
 
 #: Functions that no kernel computes.
-VIEWS = frozenset({"reshape", "transpose_view", "concatenate_view"})
+VIEWS = frozenset({"reshape", "slice_view", "transpose_view", "concatenate_view"})
 
 
 class View(NamedTuple):
@@ -72,6 +74,9 @@ def _read(value: Value, found: Mapping[Value, View]) -> View | None:
     if value.operator == "transpose_view":
         axes = value.attributes["axes"]
         return source._replace(strides=tuple(source.strides[a] for a in axes))
+    if value.operator == "slice_view":
+        begin = sum(map(operator.mul, value.attributes["begin"], source.strides))
+        return source._replace(offset=source.offset + begin)
     strides = reshaped(value.inputs[0].shape, source.strides, value.shape)
     assert strides is not None, f"{value.name} is no view of {value.inputs[0].name}"
     return source._replace(strides=strides)

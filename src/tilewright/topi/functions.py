@@ -55,6 +55,7 @@ FUNCTIONS: dict[str, Function] = {
         one_hot=transform.one_hot,
         pad=transform.pad,
         reshape=transform.reshape,
+        slice_view=transform.strided_slice,
         strided_slice=transform.strided_slice,
         take=transform.take,
         tile=transform.tile,

@@ -49,7 +49,7 @@ def tilewright(
         def compile_graph(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
             made, taken = partition(
                 graph, static_inputs(graph), freezes and bool(found["freeze"]), found["shapes"],
-                found["precision"] or "",
+                found["precision"] or "", not freezes,
             )  # fmt: skip
             if report is not None:
                 report(taken)

@@ -174,6 +174,7 @@ def partition(
     freeze: bool,
     shapes: int,
     precision: str = "",
+    shares: bool = False,
 ) -> tuple[fx.GraphModule, Taken]:
     """A graph with regions in the place of what is supported, and what was found.
 
@@ -210,7 +211,7 @@ def partition(
                 for x in node.args
             ]
             inner = getattr(fused, str(node.target))
-            region = Region(inner, is_static, freeze, shapes, precision)
+            region = Region(inner, is_static, freeze, shapes, precision, shares)
             taken.regions.append(region)
             setattr(fused, str(node.target), region)
     _write_last(fused, counters)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -19,14 +20,15 @@ from tilewright.graph.executor import Executor
 from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.fx.layout import inverse, is_dense, memory_order, permuted, strides_in
 from tilewright.graph.graph import Graph
-from tilewright.graph.passes.own_outputs import owner
+from tilewright.graph.passes.own_outputs import is_part, owner
 from tilewright.graph.pipeline import optimized
 from tilewright.graph.value import Constant, Input
+from tilewright.graph.views import views
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.narrow_floats import storage_type
-from tilewright.runtime.torch_memory import allocator
+from tilewright.runtime.torch_memory import allocator, parts
 from tilewright.topi.problem import Problem
 from tilewright.torch.calls import target_of
 from tilewright.torch.frozen import Frozen, freezable
@@ -45,6 +47,8 @@ class Region(nn.Module):
     freeze : whether these are constants.
     shapes : how many shapes it is compiled for; further ones are computed by PyTorch.
     precision : what else is allowed, as for :func:`tilewright.graph.pipeline.passes`.
+    shares : whether results may be parts of one block of memory, as small vectors of a training
+        step are on a GPU.
 
     Whatever cannot be compiled is computed by PyTorch, and ``reason`` says why. ``progress``, of
     all regions, receives how many of how many kernels of one are built.
@@ -54,10 +58,10 @@ class Region(nn.Module):
 
     def __init__(
         self, module: fx.GraphModule, static: Sequence[bool], freeze: bool, shapes: int,
-        precision: str = "",
+        precision: str = "", shares: bool = False,
     ) -> None:  # fmt: skip
         super().__init__()
-        self.module, self.reason = module, ""
+        self.module, self.reason, self._shares = module, "", shares
         self._static = [k for k, s in enumerate(static) if s] if freeze else []
         self._shapes, self._seen, self._precision = shapes, set[Any](), precision
         inputs = [n for n in module.graph.nodes if n.op == "placeholder"]
@@ -102,7 +106,7 @@ class Region(nn.Module):
                 try:
                     found = _Compiled(
                         self.module, given, self._static, self._precision, self._batches,
-                        self._pool,
+                        self._pool, self._shares,
                     )  # fmt: skip
                 except TilewrightError as error:
                     self.reason = str(error)
@@ -153,7 +157,7 @@ class _Compiled:
 
     def __init__(
         self, module: fx.GraphModule, given: Sequence[Any], static: Sequence[int],
-        precision: str, batches: Batches, pool: Pool,
+        precision: str, batches: Batches, pool: Pool, shares: bool,
     ) -> None:  # fmt: skip
         known: dict[Any, Any] = {}
         inputs: list[Input] = []
@@ -188,23 +192,41 @@ class _Compiled:
         }
         target = target_of(device)
         graph = check(Graph("region", tuple(inputs), outputs))
-        graph = optimized(graph, target=target, precision=precision)
+        graph = optimized(
+            graph, target=target, precision=precision, parts=tuple(outputs) if shares else None
+        )
         fixed = {n: v for n, v in graph.outputs.items() if isinstance(owner(v), Constant)}
         self._fixed = {
             int(n): tensor_of(owner(v).array.reshape(v.shape), device)  # type: ignore[attr-defined]
             .permute(inverse(orders[int(n)]))
             for n, v in fixed.items()
         }  # fmt: skip
-        rest = {n: v for n, v in graph.outputs.items() if n not in fixed}
+        shapes_of = [
+            (tuple(known[n].shape), strides_in(known[n].shape, order))
+            for n, order in zip(nodes, orders, strict=True)
+        ]
+        lies = views(graph)
+        within = {n: lies[v] for n, v in graph.outputs.items() if is_part(v)}
+        wholes = list(dict.fromkeys(view.owner for view in within.values()))
+        self._wholes = [
+            allocator(torch, (math.prod(x.shape),), (1,), getattr(torch, x.dtype), device)
+            for x in wholes
+        ]
+        self._part_of = parts(torch)
+        self._parts = [
+            (int(n), wholes.index(view.owner), (*shapes_of[int(n)], view.offset))
+            for n, view in within.items()
+        ]
+        rest = {n: v for n, v in graph.outputs.items() if n not in fixed and n not in within}
         self._makes = [
-            None if str(k) in fixed else allocator(
-                torch, tuple(known[n].shape), strides_in(known[n].shape, order),
-                getattr(torch, known[n].dtype), device,
-            )
-            for k, (n, order) in enumerate(zip(nodes, orders, strict=True))
-        ]  # fmt: skip
+            allocator(torch, *shapes_of[k], getattr(torch, known[n].dtype), device)
+            if str(k) in rest
+            else None
+            for k, n in enumerate(nodes)
+        ]
         self.executor: Executor | None = None
-        if rest:
+        if rest or wholes:
+            rest |= {f"whole {k}": x for k, x in enumerate(wholes)}
             graph = Graph(graph.name, graph.inputs, rest)
             together = _join if device.type == "cuda" else None
             shapes = {x.name: x.shape for x in inputs}
@@ -221,9 +243,15 @@ class _Compiled:
             if t.stride() != strides:
                 t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=t.device).copy_(t)
             taken.append(t)
-        made = [self._fixed[k].clone() if m is None else m() for k, m in enumerate(self._makes)]
+        made = [None if m is None else m() for m in self._makes]
+        for k, known in self._fixed.items():
+            made[k] = known.clone()
+        wholes = [make() for make in self._wholes]
+        for k, whole, lies in self._parts:
+            made[k] = self._part_of(wholes[whole], *lies)
         if self.executor is not None:
             written = [t.data_ptr() for t, m in zip(made, self._makes, strict=True) if m]
+            written += [t.data_ptr() for t in wholes]
             arena, nbytes = None, self.executor.plan.nbytes
             if self._device.type == "cuda":  # memory of this stream, or of the graph it captures
                 arena = torch.empty(max(nbytes, 1), dtype=torch.uint8, device=self._device)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from tilewright.graph.builder import WIDE, build, cast, reshape
 from tilewright.graph.graph import Graph
+from tilewright.graph.rewrite import regroup
 from tilewright.graph.value import Constant, Node, Value
 from tilewright.topi.functions import FUNCTIONS
 
@@ -34,37 +35,12 @@ def join_sums(graph: Graph) -> Graph:
     On GPUs, whose sums of columns wait for memory; behind :func:`recompute`, by which each of them
     has what it sums for itself.
     """
-    groups = _groups(graph)
-    group_of = {node: group for group in groups for node in group}
-    made: dict[Value, Value] = {}
-    waiting = list(graph.outputs.values())
-    while waiting:
-        value = waiting[-1]
-        group = group_of.get(value) if isinstance(value, Node) else None
-        same_group: Sequence[Value] = [value] if group is None else group
-        needs = [x for v in same_group if isinstance(v, Node) for x in v.inputs]
-        missing = [] if value in made else [x for x in needs if x not in made]
-        waiting += missing
-        if missing:
-            continue
-        waiting.pop()
-        if value in made:
-            continue
-        if group is not None:
-            made |= _joined(group, [made[node.inputs[0]] for node in group])
-        elif isinstance(value, Node):
-            given = tuple(made[x] if isinstance(x, Value) else x for x in value.operands)
-            same = all(a is b for a, b in zip(given, value.operands, strict=True))
-            made[value] = (
-                value if same else Node(value.operator, given, value.attributes, value.name)
-            )
-        else:
-            made[value] = value
-    return Graph(graph.name, graph.inputs, {n: made[x] for n, x in graph.outputs.items()})
+    return regroup(graph, _groups(graph), _joined)
 
 
-def _joined(group: Sequence[Node], operands: Sequence[Value]) -> dict[Value, Value]:
+def _joined(group: Sequence[Node], made: Mapping[Value, Value]) -> dict[Value, Value]:
     """What stands in the place of sums of a group."""
+    operands = [made[node.inputs[0]] for node in group]
     dtype = next(iter({WIDE.get(x.dtype, x.dtype) for x in operands}))
     total = build(
         "sums", *(cast(x, dtype) for x in operands), name=group[0].name,
