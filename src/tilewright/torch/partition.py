@@ -16,6 +16,7 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
+from tilewright.torch.casts import join_casts
 from tilewright.torch.constructors import made_where_read
 from tilewright.torch.joint import WRITE, owners
 from tilewright.torch.region import Region, hint
@@ -179,10 +180,12 @@ def partition(
     """A graph with regions in the place of what is supported, and what was found.
 
     ``static`` are the inputs that are parameters and buffers, of which those that the graph changes
-    are no constants; the rest is as for :class:`Region`.
+    are no constants; the rest is as for :class:`Region`. With ``shares``, many casts are one call.
     """
     taken = Taken()
     made_where_read(module)
+    if shares and (count := join_casts(module, static)):
+        taken.left["aten._to_copy.default", "PyTorch casts all of them by one call"] = count
     counters = _counters(module)
     writes = module.graph.find_nodes(op="call_function", target=WRITE)
     changed = {n.args[0] for n in writes}.union(*counters.values())
@@ -194,7 +197,7 @@ def partition(
     for node in module.graph.nodes:
         if node.op in ("placeholder", "output", "get_attr"):
             continue
-        if node.target in (operator.getitem, WRITE):
+        if node.target in (operator.getitem, WRITE) or not hasattr(node.target, "_schema"):
             continue
         name = str(node.target)
         if node in inside:
