@@ -243,20 +243,19 @@ class _Compiled:
             if t.stride() != strides:
                 t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=t.device).copy_(t)
             taken.append(t)
-        made = [None if m is None else m() for m in self._makes]
-        for k, known in self._fixed.items():
-            made[k] = known.clone()
+        made: list[Any] = [None if m is None else m() for m in self._makes]
         wholes = [make() for make in self._wholes]
-        for k, whole, lies in self._parts:
-            made[k] = self._part_of(wholes[whole], *lies)
         if self.executor is not None:
-            written = [t.data_ptr() for t, m in zip(made, self._makes, strict=True) if m]
-            written += [t.data_ptr() for t in wholes]
+            written = [t.data_ptr() for t in (*made, *wholes) if t is not None]
             arena, nbytes = None, self.executor.plan.nbytes
             if self._device.type == "cuda":  # memory of this stream, or of the graph it captures
                 arena = torch.empty(max(nbytes, 1), dtype=torch.uint8, device=self._device)
             read = [t.data_ptr() for t in taken]
             self.executor.launch(read, written, None if arena is None else arena.data_ptr())
+        for k, known in self._fixed.items():
+            made[k] = known.clone()
+        for k, whole, lies in self._parts:
+            made[k] = self._part_of(wholes[whole], *lies)
         return made[0] if self._is_one else tuple(made)
 
 
