@@ -12,7 +12,7 @@ with autocast has, too.
 "MiB" is what a step allocates at its peak beyond the model and its optimizer, "GPU ms" the sum of
 what the GPU did in one profiled step. What was measured is written after each model. With
 `--profile` the kernels of one step of ours are listed, the longest first; with `--together` all
-models compile at once.
+models compile at once, or two with `--together 2`.
 """
 
 from __future__ import annotations
@@ -166,7 +166,10 @@ def main() -> None:
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=2, help="of measuring, for each time")
     parser.add_argument("--profile", type=int, default=0, help="how many kernels to list")
-    parser.add_argument("--together", action="store_true", help="compile all models at once")
+    parser.add_argument(
+        "--together", type=int, nargs="?", const=-1, default=0, metavar="N",
+        help="compile N models at once, or all",
+    )  # fmt: skip
     parser.add_argument("--left", action="store_true", help="list the operators of each graph")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
@@ -174,7 +177,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     alone = (one(name, options) for name in options.models)
     several = options.together and len(options.models) > 1
-    for made in together.rows(options.models) if several else alone:
+    for made in together.rows(options.models, max(options.together, 0)) if several else alone:
         rows.append(made)
         print(json.dumps(made), flush=True)
         results = {"environment": measure.environment("torch", "triton", "timm"), "rows": rows}

@@ -21,7 +21,7 @@ with `--compile`, its own compiler.
 
     PYTHONPATH=src python benchmarks/networks.py --backend tilewright --threads 1 [--compile]
 
-On a GPU all of them compile at once with `--together`.
+On a GPU all of them compile at once with `--together`, or eight with `--together 8`.
 """
 
 from __future__ import annotations
@@ -240,7 +240,10 @@ def main() -> None:
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=4, help="of measuring, for each time")
     parser.add_argument("--profile", type=int, default=0, help="how many of our kernels to list")
-    parser.add_argument("--together", action="store_true", help="compile all at once on a GPU")
+    parser.add_argument(
+        "--together", type=int, nargs="?", const=-1, default=0, metavar="N",
+        help="compile N at once on a GPU, or all",
+    )  # fmt: skip
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()
@@ -253,7 +256,7 @@ def main() -> None:
         what, rows = "compiled_networks" if options.backend else "networks", []
         alone = (one(name, options) for name in options.models)
         several = options.together and len(options.models) > 1
-        for made in together.rows(options.models) if several else alone:
+        for made in together.rows(options.models, max(options.together, 0)) if several else alone:
             rows.append(made)
             print(json.dumps(made), flush=True)
             found = {"environment": measure.environment("torch"), "rows": rows}

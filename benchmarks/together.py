@@ -27,22 +27,33 @@ def wait() -> None:
     if _CHILD in os.environ:
         print(_READY, flush=True)
         sys.stdin.readline()
-        os.sched_setaffinity(0, range(os.cpu_count() or 1))
+        os.sched_setaffinity(0, map(int, os.environ[_CHILD].split()))
 
 
-def rows(models: Sequence[str], seconds: float = _LONG) -> Iterator[dict[str, Any]]:
+def rows(
+    models: Sequence[str], at_once: int = 0, seconds: float = _LONG
+) -> Iterator[dict[str, Any]]:
     """What each of ``models`` gives: the script, started with ``--models`` and its name alone,
     prints rows as JSON. One that is not ready after ``seconds`` is ended, and said to have failed.
+    With ``at_once``, so many of them compile, and are measured, before the next ones do.
     """
+    count = at_once or len(models)
+    for first in range(0, len(models), count):
+        yield from _rows(models[first : first + count], seconds)
+
+
+def _rows(models: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
     started = {}
     cores = sorted(os.sched_getaffinity(0))
     for k, name in enumerate(models):
-        share = cores[k :: len(models)] or cores  # each starts processes for as many as it sees
+        # Each starts processes for as many as it sees: with half of them, few wait at the end.
+        begin, share = k * len(cores) // len(models), max(len(cores) // 2, 1)
+        own = [cores[(begin + j) % len(cores)] for j in range(share)]
         started[name] = subprocess.Popen(
             [sys.executable, "-u", *sys.argv, "--models", name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-            env={**os.environ, _CHILD: "1"},
-            preexec_fn=functools.partial(os.sched_setaffinity, 0, share),
+            env={**os.environ, _CHILD: " ".join(map(str, cores))},
+            preexec_fn=functools.partial(os.sched_setaffinity, 0, own),
         )  # fmt: skip
     readers = [threading.Thread(target=_ready, args=(p, seconds)) for p in started.values()]
     for reader in readers:
