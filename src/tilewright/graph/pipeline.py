@@ -30,6 +30,7 @@ from tilewright.graph.passes.read_turned import read_turned
 from tilewright.graph.passes.recompute import merge_equal, recompute
 from tilewright.graph.passes.simplify import simplify
 from tilewright.graph.passes.single_pixels import single_pixels
+from tilewright.graph.passes.sink_broadcasts import sink_broadcasts
 from tilewright.graph.passes.sink_reshapes import (
     lift_reshapes,
     sink_reshapes,
@@ -47,6 +48,7 @@ from tilewright.target import Target
 PASSES: tuple[Callable[[Graph], Graph], ...] = (
     integer_products,  # which leaves functions of floats behind, for all others
     simplify,  # one form of everything, for what comes after
+    sink_broadcasts,  # nothing is stored for each pixel that is the same for all
     lift_slices,  # nothing is computed that nobody reads
     sink_reshapes,  # nothing between a product and what follows it
     fold_scales,  # products of channels into weights, which leaves biases

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Container, Iterable, Mapping
 
 from tilewright.graph.graph import Graph
-from tilewright.graph.passes.make_programs import REPEATED, is_thin, sums_rows
+from tilewright.graph.passes.make_programs import COSTLY, REPEATED, is_thin, sums_rows
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.value import Node, Operand, Value
 from tilewright.ir.dtype import dtype
@@ -86,7 +86,13 @@ def _kernels(graph: Graph) -> dict[Value, dict[Node, None]]:
     free = {
         x
         for x in taken
-        if is_thin(x) or (isinstance(x, Node) and _is_cheap(x) and x not in by_rows)
+        if is_thin(x)
+        or (
+            isinstance(x, Node)
+            and _is_cheap(x)
+            and x not in by_rows
+            and not (x.operator in COSTLY and any(_repeats(r, x) for r in readers[x]))
+        )
     }
     found: dict[Value, dict[Node, None]] = {}
     for node in reversed(graph.nodes):
@@ -155,6 +161,11 @@ def _is_slice(node: Node) -> bool:
         return False
     (source,) = (owner(x) for x in node.inputs)
     return isinstance(source, Node) and source.operator == "sums"
+
+
+def _repeats(reader: Node, x: Value) -> bool:
+    """Whether a reader needs elements of a value several times."""
+    return math.prod(reader.shape) > math.prod(x.shape)
 
 
 def _takes_in(reader: Node) -> bool:
