@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from functools import partial
 
 import pytest
@@ -9,12 +10,17 @@ import pytest
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.needs_torch
 
+from torch import fx  # noqa: E402
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
+from tilewright.graph.executor import Executor  # noqa: E402
+from tilewright.graph.graph import Graph  # noqa: E402
 from tilewright.graph.pipeline import optimized  # noqa: E402
+from tilewright.graph.value import Input, Node  # noqa: E402
 from tilewright.target import Target  # noqa: E402
 from tilewright.torch import region  # noqa: E402
+from tilewright.torch.boxed import boxed  # noqa: E402
 from tilewright.torch.casts import join_casts  # noqa: E402
 
 
@@ -61,3 +67,39 @@ def test_vectors_of_one_block_of_memory_change_apart(monkeypatch):
     torch.testing.assert_close(first, x.exp())
     torch.testing.assert_close(second, x[0] + y + 1)
     torch.testing.assert_close(third, x.sum(1))
+
+
+def test_inputs_and_blocks_are_free_behind_the_last_kernels_that_read_them():
+    a, b = Input("a", (4, 64), "float32"), Input("b", (4, 64), "float32")
+    first = Node("exp", (Node("negative", (a,)),))
+    graph = Graph("g", (a, b), {"y": Node("exp", (Node("add", (first, b)),))})
+    executor = Executor(graph, Target.parse("llvm"), stretches=2)
+    given = [torch.rand(4, 64) for _ in "ab"]
+    wanted = (torch.exp(-given[0]) + given[1]).exp()
+    image, out = weakref.ref(given[0]), torch.empty(4, 64)
+    alive, blocks = [], []
+
+    def empty(nbytes):
+        alive.append((image() is not None, [r() is not None for r in blocks]))
+        block = torch.empty(nbytes, dtype=torch.uint8)
+        blocks.append(weakref.ref(block))
+        return block
+
+    executor.launch_on(given, [out], empty)
+    torch.testing.assert_close(out, wanted)
+    # What the second stretch reads of the first is there, and nothing else.
+    assert alive == [(True, []), (False, [True])]
+    assert given == [None, None]
+    assert not any(r() is not None for r in blocks)
+
+
+def test_a_graph_and_its_regions_empty_the_lists_that_they_are_given():
+    whole = make_fx(lambda x, y: (x + y).exp())(torch.rand(8), torch.rand(8))
+    inner = region.Region(whole, [False, False], False, 1, shares=True)
+    outer = fx.Graph()
+    outer.output(outer.call_module("inner", (outer.placeholder("x"), outer.placeholder("y"))))
+    run = boxed(fx.GraphModule({"inner": inner}, outer))
+    given = [torch.rand(8), torch.rand(8)]
+    wanted = (given[0] + given[1]).exp()
+    torch.testing.assert_close(run(given), wanted)
+    assert given == []

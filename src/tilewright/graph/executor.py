@@ -6,7 +6,7 @@ import contextlib
 import copy
 import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
@@ -20,6 +20,7 @@ from tilewright.graph.kernels import Built, build_all
 from tilewright.graph.memory import Lifetime, Plan, plan
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.state import HostState, State
+from tilewright.graph.stretches import divided
 from tilewright.graph.value import Constant, Node, Value
 from tilewright.graph.views import VIEWS, View, views
 from tilewright.ir.dtype import dtype
@@ -71,6 +72,7 @@ class Executor:
     constants on a GPU by a ``pool``. Kernels that were ``saved`` with a model, by name, are taken
     as they are; ``names`` has those of ``kernels``. One that is only written out may be for a GPU
     ``abroad``: constants stay with the host, and ``ahead`` says what is to be prepared of them.
+    :meth:`launch_on` drops memory behind each of some ``stretches`` of kernels.
     """
 
     def __init__(
@@ -86,6 +88,7 @@ class Executor:
         pool: Pool | None = None,
         saved: Mapping[str, Kernel] = MappingProxyType({}),
         abroad: bool = False,
+        stretches: int = 1,
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = _steps(graph)
@@ -118,12 +121,17 @@ class Executor:
         #: Addresses within buffers, behind those of these: by buffer and bytes, their numbers.
         self._within: dict[tuple[int, int], int] = {}
         launch = launcher or _launch_of
-        self._launches = [
+        launches = [
             (launch(s.kernel, p, s.counts), tuple(map(self._numbered, s.arguments, s.offsets)))
             for s, p in zip(self.steps, problems, strict=True)
         ]
-        if join is not None:
-            self._launches = _joined(self._launches, join)
+        read = {lies[x].owner: k for k, n in enumerate(nodes) for x in n.inputs}
+        last = [read.get(x, -1) for x in graph.inputs]
+        self._stretches = divided(self.lifetimes, last, len(nodes), stretches)
+        self._launches = [
+            _joined(launches[s.begin : s.end], join) if join else launches[s.begin : s.end]
+            for s in self._stretches
+        ]
         self._given = [index[lies[x].owner] for x in (*graph.inputs, *graph.outputs.values())]
         self._own_states()
 
@@ -164,42 +172,57 @@ class Executor:
             with self._lock:
                 self._free.append(state)
 
-    def launch(
-        self, inputs: Sequence[int], outputs: Sequence[int], arena: int | None = None
-    ) -> None:
+    def launch(self, inputs: Sequence[int], outputs: Sequence[int]) -> None:
         """Run on memory of the caller's: the addresses of dense tensors in the order of the graph's
-        inputs, and of its outputs, of which none is a constant.
-
-        On a GPU, on the stream that the launcher takes, with the address of ``plan.nbytes`` bytes
-        for what is between, that nothing else on another stream uses; by default, memory of its
-        own.
-        """
-        given = zip(self._given, (*inputs, *outputs), strict=True)
-        if arena is not None:
-            pointers = [0] * (self.buffers + len(self._within))
-            for k, constant in self.constants.items():
-                pointers[k] = view(constant).pointer
-            for k, offset in self.plan.offsets.items():
-                pointers[k] = arena + offset
-            return self._launch(pointers, given)
+        inputs, and of its outputs, of which none is a constant."""
         with self._lock:
             found = self._bound.pop() if self._bound else None
         if found is None:
             state = self._state()
             own = [0 if b is None else view(b).pointer for b in state.buffers]
             found = state, own + [0] * len(self._within)
+        pointers = found[1]
         try:
-            return self._launch(found[1], given)
+            for k, pointer in zip(self._given, (*inputs, *outputs), strict=True):
+                pointers[k] = pointer
+            for launches in self._launches:
+                self._launch(launches, pointers)
         finally:
             with self._lock:
                 self._bound.append(found)
 
-    def _launch(self, pointers: list[int], given: Iterable[tuple[int, int]]) -> None:
-        for k, pointer in given:
-            pointers[k] = pointer
+    def launch_on(
+        self, inputs: list[Any], outputs: Sequence[Any], empty: Callable[[int], Any]
+    ) -> None:
+        """:meth:`launch` on tensors of a GPU, on the stream that the launcher takes.
+
+        What is between lies in tensors that ``empty`` makes, of so many bytes. These are dropped
+        once all that reads them is launched, and so are ``inputs``, which becomes a list of None.
+        """
+        pointers = [0] * (self.buffers + len(self._within))
+        for k, constant in self.constants.items():
+            pointers[k] = view(constant).pointer
+        for k, tensor in zip(self._given, (*inputs, *outputs), strict=True):
+            pointers[k] = tensor.data_ptr()
+        blocks: list[Any] = []
+        for stretch, launches in zip(self._stretches, self._launches, strict=True):
+            blocks.append(empty(stretch.nbytes) if stretch.nbytes else None)
+            if stretch.nbytes:
+                base = blocks[-1].data_ptr()
+                for k, offset in stretch.offsets.items():
+                    pointers[k] = base + offset
+            self._launch(launches, pointers)
+            for k in stretch.inputs:
+                inputs[k] = None
+            for k in stretch.blocks:
+                blocks[k] = None
+
+    def _launch(
+        self, launches: Sequence[tuple[Launch, tuple[int, ...]]], pointers: list[int]
+    ) -> None:
         for (k, offset), within in self._within.items():
             pointers[within] = pointers[k] + offset
-        for run, arguments in self._launches:
+        for run, arguments in launches:
             run(tuple([pointers[k] for k in arguments]))
 
     def bind(

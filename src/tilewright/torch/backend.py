@@ -42,6 +42,7 @@ def tilewright(
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.aot_autograd import make_boxed_func
 
+    from tilewright.torch.boxed import boxed
     from tilewright.torch.joint import cut
     from tilewright.torch.partition import partition
 
@@ -53,6 +54,8 @@ def tilewright(
             )  # fmt: skip
             if report is not None:
                 report(taken)
+            if not freezes:
+                return boxed(made)
             return make_boxed_func(made.forward)  # type: ignore[no-any-return]
 
         return compile_graph

@@ -36,6 +36,8 @@ from tilewright.torch.kernels import Launch, launch_of
 
 #: Sets of parameters that a region is compiled for, at most, and how often those of one may change.
 _SETS, _CHANGES = 64, 4
+#: Stretches of kernels of a training graph, behind each of which memory is freed.
+_STRETCHES = 4
 
 
 class Region(nn.Module):
@@ -73,7 +75,10 @@ class Region(nn.Module):
         self._lock = threading.RLock()
 
     def forward(self, *given: Any) -> Any:
-        """What the module makes of these."""
+        """What the module makes of these; of a list of them, which is emptied, where it ``shares``,
+        so that they are free once they have been read."""
+        if self._shares and len(given) == 1 and isinstance(given[0], list):
+            (given,) = given
         static = [given[k] for k in self._static]
         own = tuple([t.data_ptr() for t in static])
         sizes = tuple([_size(given[k]) for k in self._open])
@@ -233,30 +238,37 @@ class _Compiled:
             self.executor = Executor(
                 graph, target, Region.progress, launcher=_launcher(device), join=together,
                 images=batches.images(shapes), named=batches.names, pool=pool,
+                stretches=_STRETCHES if shares else 1,
             )  # fmt: skip
         self._device = device
 
+    def _empty(self, nbytes: int) -> torch.Tensor:
+        return torch.empty(nbytes, dtype=torch.uint8, device=self._device)
+
     def __call__(self, given: Sequence[Any]) -> Any:
-        taken = []
-        for k, strides in self._takes:
-            t = given[k]
-            if t.stride() != strides:
-                t = torch.empty_strided(t.shape, strides, dtype=t.dtype, device=t.device).copy_(t)
-            taken.append(t)
+        taken = [_lying(given[k], strides) for k, strides in self._takes]
+        if isinstance(given, list):  # what is in it is free once it has been read
+            given.clear()
         made: list[Any] = [None if m is None else m() for m in self._makes]
         wholes = [make() for make in self._wholes]
-        if self.executor is not None:
-            written = [t.data_ptr() for t in (*made, *wholes) if t is not None]
-            arena, nbytes = None, self.executor.plan.nbytes
-            if self._device.type == "cuda":  # memory of this stream, or of the graph it captures
-                arena = torch.empty(max(nbytes, 1), dtype=torch.uint8, device=self._device)
-            read = [t.data_ptr() for t in taken]
-            self.executor.launch(read, written, None if arena is None else arena.data_ptr())
+        results = [t for t in (*made, *wholes) if t is not None]
+        if self.executor is not None and self._device.type == "cuda":
+            # Memory of this stream, or of the graph that it captures.
+            self.executor.launch_on(taken, results, self._empty)
+        elif self.executor is not None:
+            self.executor.launch([t.data_ptr() for t in taken], [t.data_ptr() for t in results])
         for k, known in self._fixed.items():
             made[k] = known.clone()
         for k, whole, lies in self._parts:
             made[k] = self._part_of(wholes[whole], *lies)
         return made[0] if self._is_one else tuple(made)
+
+
+def _lying(x: torch.Tensor, strides: tuple[int, ...]) -> torch.Tensor:
+    """A tensor with these strides: a copy of one with others."""
+    if x.stride() == strides:
+        return x
+    return torch.empty_strided(x.shape, strides, dtype=x.dtype, device=x.device).copy_(x)
 
 
 def interpret(module: fx.GraphModule, known: dict[Any, Any]) -> Any:
