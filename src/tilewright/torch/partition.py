@@ -205,6 +205,8 @@ def partition(
         else:
             key = name, support.reasons.get(node) or "moves no data"
             taken.left[key] = taken.left.get(key, 0) + 1
+    for place, node in enumerate(module.graph.nodes):
+        node.meta["place"] = place
     names = {n.name for n in static if n not in changed}
     fused = partitioner.fuse_partitions(parts, prefix="region_")
     for node in list(fused.graph.nodes):

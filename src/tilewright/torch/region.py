@@ -191,10 +191,9 @@ class _Compiled:
         nodes = [results] if self._is_one else results
         device = nodes[0].meta["val"].device
         orders = [_order(n.meta["val"]) for n in nodes]
-        outputs = {
-            str(k): permuted(known[n], order)
-            for k, (n, order) in enumerate(zip(nodes, orders, strict=True))
-        }
+        # As the graph had them, whose order frees memory soon: that of a region is another one.
+        first = sorted(range(len(nodes)), key=lambda k: nodes[k].meta.get("place", 0))
+        outputs = {str(k): permuted(known[nodes[k]], orders[k]) for k in first}
         target = target_of(device)
         graph = check(Graph("region", tuple(inputs), outputs))
         graph = optimized(
@@ -230,7 +229,9 @@ class _Compiled:
             for k, n in enumerate(nodes)
         ]
         self.executor: Executor | None = None
+        self._written: list[int] = []
         if rest or wholes:
+            self._written += map(int, rest)
             rest |= {f"whole {k}": x for k, x in enumerate(wholes)}
             graph = Graph(graph.name, graph.inputs, rest)
             together = _join if device.type == "cuda" else None
@@ -251,7 +252,7 @@ class _Compiled:
             given.clear()
         made: list[Any] = [None if m is None else m() for m in self._makes]
         wholes = [make() for make in self._wholes]
-        results = [t for t in (*made, *wholes) if t is not None]
+        results = [*(made[k] for k in self._written), *wholes]
         if self.executor is not None and self._device.type == "cuda":
             # Memory of this stream, or of the graph that it captures.
             self.executor.launch_on(taken, results, self._empty)
