@@ -21,7 +21,7 @@ from tilewright.graph.value import Input, Node  # noqa: E402
 from tilewright.target import Target  # noqa: E402
 from tilewright.torch import region  # noqa: E402
 from tilewright.torch.boxed import boxed  # noqa: E402
-from tilewright.torch.casts import join_casts  # noqa: E402
+from tilewright.torch.joined_casts import join_casts  # noqa: E402
 
 
 def test_weights_and_gradients_are_cast_by_one_call_each():

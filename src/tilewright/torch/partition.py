@@ -16,8 +16,8 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
-from tilewright.torch.casts import join_casts
 from tilewright.torch.constructors import made_where_read
+from tilewright.torch.joined_casts import join_casts
 from tilewright.torch.joint import WRITE, owners
 from tilewright.torch.region import Region, hint
 from tilewright.torch.table import text_table
