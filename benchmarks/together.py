@@ -35,7 +35,7 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """What each of ``models`` gives: the script, started with ``--models`` and its name alone,
     prints rows as JSON. One that is not ready after ``seconds`` is ended, and said to have failed.
-    With ``at_once``, so many of them compile, and are measured, before the next ones do.
+    With ``at_once`` they take turns, this many compiling and then being measured.
     """
     count = at_once or len(models)
     for first in range(0, len(models), count):

@@ -196,7 +196,7 @@ class Executor:
     ) -> None:
         """:meth:`launch` on tensors of a GPU, on the stream that the launcher takes.
 
-        What is between lies in tensors that ``empty`` makes, of so many bytes. These are dropped
+        What is between lies in tensors that ``empty`` makes of a number of bytes. These are dropped
         once all that reads them is launched, and so are ``inputs``, which becomes a list of None.
         """
         pointers = [0] * (self.buffers + len(self._within))
