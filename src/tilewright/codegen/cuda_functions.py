@@ -170,10 +170,15 @@ def before_rounding(e: Expr, to: DType) -> Expr:
     >>> before_rounding(x * 0.5 * Call(x.dtype, "erfc", (x * -(0.5**0.5),)), half)
     T.gelu_float16(x)
 
-    A function that is needed as it is elsewhere, as in SiLU's derivative, is computed once.
+    SiLU's derivative is one, too: where 1 - s is small, errors of e**-x are small beside it.
 
     >>> s = Call(x.dtype, "sigmoid", (x,))
-    >>> before_rounding(s * (x * (1 - s) + 1), half) is s * (x * (1 - s) + 1)
+    >>> before_rounding(s * (x * (1 - s) + 1), half)
+    T.sigmoid_rounded(x) * (x * (T.float32(1) - T.sigmoid_rounded(x)) + T.float32(1))
+
+    A function that is needed as it is elsewhere is computed once.
+
+    >>> before_rounding(s * (x - s), half) is s * (x - s)
     True
     """
     made = _reduced(e, to)
@@ -197,6 +202,11 @@ def _reduced(e: Expr, to: DType) -> Expr:
             factor = inner * _EXPONENT
             exponent = x if abs(factor - 1) < 2**-24 else x * factor
             return E.Call(t, "sigmoid_scaled", (exponent, E.FloatImm(t, 1 / outer)))
+        case E.Add(
+            E.Mul(x, E.Sub(E.FloatImm(_, 1.0), E.Call(t, "sigmoid", (y,)) as s)),
+            E.FloatImm(_, 1.0),
+        ) if t is _FLOAT32 and x is y:
+            return substitute(e, {s: E.Call(t, rounded("sigmoid"), (x,))})
         case E.Mul(a, b):
             return E.Mul(_reduced(a, to), _reduced(b, to))
         case E.Call(t, name, args) if t is _FLOAT32:
