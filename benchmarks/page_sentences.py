@@ -253,9 +253,8 @@ def _compiled(results: Results, rows: Sequence[Row], what: str) -> str:
         found = [row[column] for row in rows if column in row]
         if found:
             mean, least, most = geometric_mean(found) or 0, min(found), max(found)
-            says.append(
-                f"{number(mean)} times ({number(least)} to {number(most)}) as fast as {peer}"
-            )
+            spread = f" ({number(least)} to {number(most)})" if len(found) > 1 else ""
+            says.append(f"{number(mean)} times{spread} as fast as {peer}")
     return (
         f"{place['device']}, {what}, float16, batch {rows[0]['batch']}, by "
         f'`torch.compile(model, backend="tilewright")`: {", ".join(says)}.'
