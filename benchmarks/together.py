@@ -7,6 +7,7 @@ before it measures (`wait`).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import os
@@ -17,8 +18,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 _CHILD, _READY = "TILEWRIGHT_BENCHMARK_CHILD", "waits for its turn"
-#: Seconds that compiling may take.
-_LONG = 190
+#: Seconds that compiling may take, and by how much all models but the first are nicer.
+_LONG, _NICE = 210, 10
 
 
 def wait() -> None:
@@ -27,6 +28,8 @@ def wait() -> None:
     if _CHILD in os.environ:
         print(_READY, flush=True)
         sys.stdin.readline()
+        with contextlib.suppress(PermissionError):  # being nice to nobody costs nothing
+            os.setpriority(os.PRIO_PROCESS, 0, 0)
         os.sched_setaffinity(0, map(int, os.environ[_CHILD].split()))
 
 
@@ -35,7 +38,8 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """What each of ``models`` gives: the script, started with ``--models`` and its name alone,
     prints rows as JSON. One that is not ready after ``seconds`` is ended, and said to have failed.
-    With ``at_once`` they take turns, this many compiling and then being measured.
+    With ``at_once`` they take turns, this many compiling and then being measured. The first of
+    these has cores first: it is to be the one that takes longest.
     """
     count = at_once or len(models)
     for first in range(0, len(models), count):
@@ -53,7 +57,7 @@ def _rows(models: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
             [sys.executable, "-u", *sys.argv, "--models", name],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
             env={**os.environ, _CHILD: " ".join(map(str, cores))},
-            preexec_fn=functools.partial(os.sched_setaffinity, 0, own),
+            preexec_fn=functools.partial(_begin, own, _NICE if k else 0),
         )  # fmt: skip
     readers = [threading.Thread(target=_ready, args=(p, seconds)) for p in started.values()]
     for reader in readers:
@@ -68,6 +72,11 @@ def _rows(models: Sequence[str], seconds: float) -> Iterator[dict[str, Any]]:
         yield from _echo(process)
         if process.wait():
             yield {"model": name, "failed": f"the process ended with {process.returncode}"}
+
+
+def _begin(cores: Sequence[int], nicer: int) -> None:
+    os.sched_setaffinity(0, cores)
+    os.nice(nicer)
 
 
 def _ready(process: subprocess.Popen[str], seconds: float) -> None:
