@@ -256,6 +256,8 @@ def compiled_training(results: Results) -> Iterator[dict[str, str]]:
     rows = [row for row in results["rows"] if "faster" in row]
     device = results["environment"]["device"]
     place = "" if "H200" in device else f"{device}: "
+    if len(rows) < 2:  # a sentence says it
+        return
     for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
         names = place + ", ".join(row["model"] for row in rows)
         what = f'{names}, batch {rows[0]["batch"]}, training, `backend="tilewright"`'
