@@ -206,7 +206,8 @@ def _reduced(e: Expr, to: DType) -> Expr:
             E.Mul(x, E.Sub(E.FloatImm(_, 1.0), E.Call(t, "sigmoid", (y,)) as s)),
             E.FloatImm(_, 1.0),
         ) if t is _FLOAT32 and x is y:
-            return substitute(e, {s: E.Call(t, rounded("sigmoid"), (x,))})
+            short: Expr = substitute(e, {s: E.Call(t, rounded("sigmoid"), (x,))})
+            return short
         case E.Mul(a, b):
             return E.Mul(_reduced(a, to), _reduced(b, to))
         case E.Call(t, name, args) if t is _FLOAT32:
