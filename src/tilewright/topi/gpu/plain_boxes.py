@@ -65,9 +65,9 @@ _UNEVEN, _UNEVEN_BESIDE = 1.34, 1.0
 #: How much longer large tiles, of which there are three stages, and more than two tiles of an SM
 #: take without a producer than predicted.
 _PLAIN, _WIDE_TILE = 1.05, 128 * 256
-#: Microseconds that a sum in parts takes longer where rows begin within sectors (`tilewright bench
-#: gemm`, products of few rows).
-_WITHIN = 1.0
+#: How many times as long as predicted a sum in parts takes where rows begin within sectors
+#: (`tilewright bench gemm`, products of few rows).
+_WITHIN = 1.06
 #: How many times as much the cache moves at most, where rows do not begin where its lines do.
 _SECTORS = 1.7
 
@@ -240,7 +240,7 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
             )  # fmt: skip
             if crossing:
                 brought = rows_brought(max(g.slow), seen, each, tiles * splits)
-                cost = max(cost, brought) + _WITHIN * (brought > 0)
+                cost = max(cost, brought) * (_WITHIN if brought else 1)
             if shape.turned:
                 cost *= adding.turned if tiles * splits <= MACHINE.sms else 1
             elif each * uneven <= stages:

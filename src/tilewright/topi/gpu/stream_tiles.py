@@ -19,10 +19,10 @@ _TILES = {
     (16, 8, 2): 1.0, (32, 8, 2): 1.03, (16, 4, 2): 1.05, (16, 8, 4): 1.06, (32, 8, 1): 1.1,
     (16, 4, 4): 1.12,
 }  # fmt: skip
-#: How much of what memory could bring comes, microseconds until the first of it is there and
-#: results are stored, and of a warp that waits for what it loads. Fitted to 40 tiles of five
-#: products on an H200, of up to 8 rows: more are read too often, and boxes are faster.
-_RATE, _BEGIN, _LATENCY = 0.815, 1.25, 0.9
+#: How much of what memory could bring comes, and microseconds: of a kernel beside that, of one that
+#: waits for what it loads, and of each wait of a warp. Fitted to 40 tiles of five products on an
+#: H200, of up to 8 rows: more are read too often, and boxes are faster.
+_RATE, _BEGIN, _ALONE, _LATENCY = 0.815, 1.25, 2.0, 0.9
 
 
 @functools.lru_cache(maxsize=64)
@@ -38,10 +38,9 @@ def stream_times(p: Problem) -> dict[StreamTile, float]:
     found = dict[StreamTile, float]()
     for (rows, warps, deep), longer in _TILES.items() if matrices(p).dots else ():
         tile = StreamTile(rows, warps, deep)
-        blocks, steps = (
-            p.batch * -(-max(p.result.shape[-2:]) // rows),
-            -(-depth // tile.step(p.dtype)),
-        )
+        blocks = p.batch * -(-max(p.result.shape[-2:]) // rows)
+        steps = -(-depth // tile.step(p.dtype))
         waves = -(-blocks // (MACHINE.sms * (MACHINE.warps // (2 * warps))))
-        found[tile] = _BEGIN + max(longer * p.bytes / (_RATE * MEMORY), waves * steps * _LATENCY)
+        memory = _BEGIN + longer * p.bytes / (_RATE * MEMORY)
+        found[tile] = max(memory, _ALONE + waves * steps * _LATENCY)
     return found
