@@ -216,18 +216,19 @@ class _Printer(CLikePrinter):
         self.line("}")
 
     def _loop(self, s: S.For, unroll: bool) -> None:
-        if s.kind is S.ForKind.PARALLEL and _stored(s) > _FEW:
+        if s.kind is S.ForKind.PARALLEL and self._stored(s) > _FEW:
             self.line("#pragma omp parallel for")
         super()._loop(s, unroll)
 
-
-def _stored(s: S.Stmt) -> float:
-    """How many elements it stores at most; infinite where that is not known."""
-    match s:
-        case S.Store():
-            return s.value.dtype.lanes
-        case S.For(extent=IntImm(value=count)):
-            return count * _stored(s.body)
-        case S.Seq() | S.If() | S.Allocate() | S.Let() | S.Remark():
-            return sum(_stored(x) for x in children(s) if isinstance(x, S.Stmt))
-    return math.inf
+    def _stored(self, s: S.Stmt) -> float:
+        """How many elements it stores at most; infinite where that is not known."""
+        match s:
+            case S.Store():
+                return s.value.dtype.lanes
+            case S.For() if (count := self.analyzer.bounds(s.extent).hi) is not None:
+                with self.analyzer.scope():
+                    self.analyzer.bind(s.var, s.min, s.extent)
+                    return max(1, count) * self._stored(s.body)
+            case S.Seq() | S.If() | S.Allocate() | S.Let() | S.Remark() | S.Instr():
+                return sum(self._stored(x) for x in children(s) if isinstance(x, S.Stmt))
+        return math.inf
