@@ -15,6 +15,7 @@ from tests.support.kernels import buffer, loop, store
 
 import tilewright
 from tilewright import te
+from tilewright.codegen.c import c_source
 from tilewright.ir import Func, Module, ops
 from tilewright.ir import expr as E
 from tilewright.ir.errors import TargetError
@@ -55,8 +56,17 @@ def test_a_convolution_with_a_symbolic_batch(tmp_path: Path) -> None:
     library.depthwise(*pointers(x, f, found), 2)
     np.testing.assert_array_equal(found, convolved(x, f))
     text = (tmp_path / "k.c").read_text()
-    assert "#pragma omp parallel for" in text
     assert "tilewright" not in text.replace("Tilewright", "")
+
+
+@pytest.mark.parametrize(("rows", "shared"), [(8, False), (1000, True)])
+def test_a_loop_of_little_work_is_not_shared_among_threads(rows: int, shared: bool) -> None:
+    a = te.placeholder((rows, 100), name="A")
+    b = te.compute((rows, 100), lambda i, j: a[i, j] + 1.0, name="B")
+    s = te.create_schedule(b.op)
+    s[b].parallel(b.op.axis[0])
+    text = c_source(tilewright.lower(s, [a, b], "llvm"))
+    assert ("#pragma omp parallel for" in text) is shared
 
 
 def test_vectors_become_loops_over_their_lanes(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from tilewright.codegen.arguments import outputs, variables
 from tilewright.codegen.c_dialect import CDialect, prelude
 from tilewright.codegen.c_like import CLikePrinter
@@ -10,9 +12,12 @@ from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm, Var
 from tilewright.ir.func import Func, Module
-from tilewright.ir.visit import Steps, statements
+from tilewright.ir.visit import Steps, children, statements
 from tilewright.lower.pipeline import for_backend
 
+#: Elements of a parallel loop, at most, that one thread stores: sharing them takes OpenMP some
+#: microseconds, and where other programs run the time that a thread waits for a core.
+_FEW = 1 << 13
 #: Arrays up to this many bytes are variables; larger ones are malloc'ed.
 STACK_BYTES = 32 * 1024
 
@@ -211,6 +216,19 @@ class _Printer(CLikePrinter):
         self.line("}")
 
     def _loop(self, s: S.For, unroll: bool) -> None:
-        if s.kind is S.ForKind.PARALLEL:
+        if s.kind is S.ForKind.PARALLEL and self._stored(s) > _FEW:
             self.line("#pragma omp parallel for")
         super()._loop(s, unroll)
+
+    def _stored(self, s: S.Stmt) -> float:
+        """How many elements it stores at most; infinite where that is not known."""
+        match s:
+            case S.Store():
+                return s.value.dtype.lanes
+            case S.For() if (count := self.analyzer.bounds(s.extent).hi) is not None:
+                with self.analyzer.scope():
+                    self.analyzer.bind(s.var, s.min, s.extent)
+                    return max(1, count) * self._stored(s.body)
+            case S.Seq() | S.If() | S.Allocate() | S.Let() | S.Remark() | S.Instr():
+                return sum(self._stored(x) for x in children(s) if isinstance(x, S.Stmt))
+        return math.inf
