@@ -38,7 +38,12 @@ from tilewright.topi.gpu.box_times import (
     time_of,
 )
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE
-from tilewright.topi.gpu.produced_boxes import rows_brought, slower, whole_turns
+from tilewright.topi.gpu.produced_boxes import (
+    parts_of_sectors,
+    rows_brought,
+    slower,
+    whole_turns,
+)
 from tilewright.topi.nn.box_copies import copies_filter, of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, most_taps
 from tilewright.topi.operators.conv import Conv
@@ -76,7 +81,8 @@ class Adding(NamedTuple):
     """What sums in parts take besides, in microseconds: a launch that adds them, less what it
     overlaps; a part that a thread adds; the blocks of an SM. What all read of what the cache moves;
     how much less steps wait that are all asked for at once, as a part of what they would; and how
-    many times as long blocks take whose channels are rows, where each SM has one."""
+    many times as long blocks take whose channels are rows, where each SM has one, and more for the
+    part of SMs, beyond :data:`_SPARE`, that have none."""
 
     launch: float
     part: float
@@ -84,10 +90,13 @@ class Adding(NamedTuple):
     read: float
     soon: float
     turned: float
+    idle: float
 
 
-#: That of 16 bits, fitted to 120 tiles of ResNet-50's layers at batch 1, and of other types.
-_ADDING, _ADDING_OTHERS = Adding(-0.5, 0.03, 0.6, 0.35, 1, 0.75), Adding(0.6, 0.1, 0, 0.75, 0, 1)
+#: That of 16 bits, fitted to 146 tiles of ResNet-50's layers at batch 1, and of other types.
+_ADDING = Adding(-0.5, 0.03, 0.6, 0.35, 1, 0.75, 0.34)
+_ADDING_OTHERS = Adding(0.6, 0.1, 0, 0.75, 0, 1, 0)
+_SPARE = 0.22
 
 
 class Shape(NamedTuple):
@@ -242,7 +251,9 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
                 brought = rows_brought(max(g.slow), seen, each, tiles * splits)
                 cost = max(cost, brought) * (_WITHIN if brought else 1)
             if shape.turned:
-                cost *= adding.turned if tiles * splits <= MACHINE.sms else 1
+                idle = 1 - tiles * splits / MACHINE.sms
+                alone = adding.turned + adding.idle * max(0, idle - _SPARE)
+                cost *= alone if tiles * splits <= MACHINE.sms else 1
             elif each * uneven <= stages:
                 cost -= adding.soon * wait * each * uneven / (stages - 1)
             cost += g.before + adding.launch + adding.part * splits - early
@@ -267,6 +278,9 @@ def at_once(
         return
     tiles, slow = shape.tiles, g.slow
     partly = in_sectors(channels * of.stored, g.p.result_channels * of.stored)
+    partial = 1.0
+    if channels < g.p.result_channels and not shape.turned:
+        partial = parts_of_sectors(g.p, of, channels)
     least = _LEAST + _BLOCK * tiles * of.phases / MACHINE.sms if g.halves else 0.0
     directly = channels in g.direct and not shape.turned
     for stages, resident, time in _staged(
@@ -291,7 +305,7 @@ def at_once(
             if g.problem.is_quantized:
                 short = tiles * g.own * (seen + channels) / MACHINE.sms
                 cost = max(cost, short * short_row(g.p, of.depth, of.parts)) * partly
-            cost = longer * max(cost, least)
+            cost = longer * partial * max(cost, least)
             tile = BoxProductTile.of(
                 shape.box, channels, stages, turned=int(shape.turned), boxes_to=boxes_to,
                 filters_to=filters_to, added=int(late),

@@ -78,7 +78,8 @@ class Rates:
     sectors, and of memory; bytes that an SM stores in a microsecond beside others, and of its last
     tile; microseconds until a block has its first step, and of each step by the stages; how far the
     slowest hides the others; how much longer products take of a cluster that shares pixels, or
-    filters, stores by TMA, and steps where some tiles have more of them than others."""
+    filters, stores by TMA, steps where some tiles have more of them than others, and more than
+    :data:`_FEW` warpgroups."""
 
     products: float = 0.45
     narrow: float = 72.6
@@ -95,6 +96,7 @@ class Rates:
     filters: float = 0.15
     boxed: float = 1.03
     uneven: float = 1.0
+    tall: float = 1.06
 
 
 #: Those of 16 bits; of 8, fitted to 19 tiles of 11 layers, and of TF32, to 33 of 16.
@@ -114,9 +116,9 @@ _ROWS, _FIRST = 300, 0.6
 _LINE, _SECTOR = 128, 32
 #: How many times as long as memory products take where they bind.
 _BINDS = 1.3
-#: How many times as long more than ``_FEW`` warpgroups take, and blocks that share boxes of which
-#: memory has few.
-_TALL, _FEW, _SHALLOW = 1.06, 3, 1.1
+#: Warpgroups that are few, and how many times as long blocks that share boxes take of which memory
+#: has few.
+_FEW, _SHALLOW = 3, 1.1
 #: How many times as long few tiles take whose rows are no whole sectors of memory, of channels in
 #: 16 bits.
 _PARTIAL, _WHOLE = 1.4, 16
@@ -152,8 +154,6 @@ def produced(
     # A filter that lies across the sum comes in whole rows of memory.
     fits = p.groups == of.phases == 1 and p.pass_ == "forward" and of.stored == 2 and not of.block
 
-    few_rows = of.stored == 2 and results * wide <= MACHINE.sms * ROWS * ROWS * 2
-
     def channels_for(box: tuple[int, ...]) -> list[int]:
         filling = fits and math.prod(box) <= _TALLEST
         return [*channels, *more, *(_filling(of.boxes(box), wide, channels) if filling else [])]
@@ -175,10 +175,10 @@ def produced(
         if own in direct or not found:
             found += [(0, x) for x in _staged(problem, p, of, box, own, wide, own in direct)]
         results, numbers = holds(problem, rows, own, True)
-        partial = few_rows and own % _WHOLE > 0
+        partial = parts_of_sectors(p, of, own)
         for late, (stages, part, stores) in found:
             longer = (_ADDED_STORED if stores else _ADDED) if late else 1
-            longer *= _PARTIAL if partial else 1
+            longer *= partial
             directly = own in direct and not late
             time = after(rows, own, bool(late or (directly and results)))
             several = alike is not None and directly and numbers and of.phases == 1 and not results
@@ -203,6 +203,14 @@ def produced(
                     cost *= _SINGLE
                 if not kept or each > 1:
                     yield tile, longer * cost
+
+
+def parts_of_sectors(p: Convolution, of: Sizes, channels: int) -> float:
+    """How many times as long tiles of some ``channels`` take whose rows are no whole sectors of
+    memory: of results in 16 bits, where these are few."""
+    results = math.prod(of.extents) * of.phases * p.result_channels
+    few = of.stored == 2 and results <= MACHINE.sms * ROWS * ROWS * 2
+    return _PARTIAL if few and channels % _WHOLE else 1.0
 
 
 def in_turn(boxes: int, blocks: int, slots: int) -> int:
@@ -310,7 +318,7 @@ def predicted(
         hidden = max(hidden, rounds * (_TILE + _RESULT * rows * own))
     if problem.is_quantized:
         hidden = max(hidden, taken * (rows + own) * short_row(p, of.depth, of.parts))
-    tall = _TALL if high // ROWS > _FEW else 1.0
+    tall = r.tall if high // ROWS > _FEW else 1.0
     tall *= _SHALLOW if cluster > 1 and tile.stages <= _STAGES[-1] else 1.0
     return float(tall * (begin + hidden + stores / r.last + after))
 

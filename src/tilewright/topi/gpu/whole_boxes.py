@@ -74,8 +74,9 @@ _SEVERAL = 4
 #: How many taps of a filter are many, of fewer boxes of each tap are as fast; and by rows of taps
 #: for which a block has memory that brings them again for each box, how much a time counts.
 _MANY, _AGAIN = 9, {2: 0.98, 3: 0.75, 4: 0.75}
-#: Channels of a part of results, the most first.
-_PARTS = (128, 64, 32)
+#: Channels of a part of results, the most first; and boxes of a block, at least, which hide that
+#: parts of those before go through shared memory, though results could leave from registers.
+_PARTS, _HIDING = (128, 64, 32), 3
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
 #: for each column, those of the filter.
 _COLUMN, _ROWS_READ, _COLUMN_READ = 0.5, 16.0, 0.25
@@ -153,6 +154,8 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
                     if (each == 1) != (stages == 1):
                         continue
                     if own and (stages == 1 or (of.taps > 1 and groups <= 2)):
+                        continue
+                    if directly and own not in (0, channels) and each < _HIDING:
                         continue
                     blocks = -(-boxes // each) * others
                     turns = -(-blocks // (MACHINE.sms * resident)) * each
