@@ -217,7 +217,8 @@ def _dense() -> Iterator[Problem]:
               epilogue="bias+residual", dtype="float16")  # fmt: skip
     yield Mlp(m=8, k=480, hidden=20, n=480, inner="bias+silu", epilogue="bias", dtype="float16")
     yield small.replace(dtype="float32", precision="tf32")
-    yield many.replace(dtype="float32", precision="tf32", pass_="wgrad")
+    for pass_ in ("wgrad", "dgrad"):
+        yield many.replace(dtype="float32", precision="tf32", pass_=pass_)
     yield stem.replace(dtype="float32", precision="tf32", pass_="dgrad")
     yield Conv.parse("64x256x56x56", "64x256x1x1", 1, precision="tf32x3", layout="NHWC")
     yield small.replace(dtype="float32", precision="winograd")

@@ -106,6 +106,9 @@ NAMED: tuple[tuple[str, Problem, Any], ...] = (
     ("gpu.box_products", Conv.parse((2, 64, 9, 7), (96, 64, 1, 1), 1, dtype="float16",
      layout="NHWC", epilogue="scale_shift+residual+relu"),
      BoxProductTile(64, 1, 1, 96, 3, 1, 2, staged=96, kept=1)),
+    ("gpu.held_products", Conv.parse((2, 64, 4, 8), (96, 64, 1, 1), 1, dtype="float32",
+     precision="tf32", layout="NHWC", pass_="dgrad"),
+     BoxProductTile(64, 1, 1, 64, 3, turned=1, staged=64)),
 )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ LINE, COPYING, FILTER = 128, 1.35, 1.0
 #: power of the lines that they lie in they take longer; and how many times as long where half of
 #: them or more is filled up.
 _SHORT, _CROSSED, _FILLED = 4.0, 1.5, 2.0
-#: The same of one that turns a filter in groups, which threads read by elements.
+#: The same of one that turns a filter in groups, which threads read by elements, or one of float32,
+#: for which the products wait until it is there.
 _TURNED = 3.0
 #: Bytes that are moved for an element that is copied in halves.
 _HALVES = 12
@@ -62,6 +63,8 @@ def copying(own: Convolution | None, p: Convolution) -> float:
     (read, elements), (channels, made) = slid_over(own), slid_over(p)
     if p.groups > 1 and own.pass_ == "dgrad":
         return _TURNED
+    if own.dtype == "float32" and own.pass_ == "dgrad":
+        return _TURNED + 8 * math.prod(own.filter_shape) / MEMORY
     if p.groups > 1 or read == channels:
         return FILTER
     return FILTER + COPYING + 16 // widths(p.dtype).chunk * (elements + made) / MEMORY

@@ -373,25 +373,30 @@ def in_boxes(p: Convolution) -> Convolution | None:
 @dataclass(frozen=True)
 class Boxed:
     """The operands of :func:`in_boxes`: what is read by the indices of that ``problem``'s, and the
-    ``copies`` among it; ``place`` says where an element of a gradient by the filter is in its."""
+    ``copies`` among it; ``place`` says where an element of a gradient by the filter is in its; a
+    filter is ``turned`` whose channels of the result lie side by side."""
 
     problem: Convolution
     first: Any
     second: Any
     copies: tuple[Tensor, ...] = ()
     place: Tap | None = None
+    turned: bool = False
 
 
-def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
+def boxed(p: Convolution, first: Any, second: Any, batch: Any, held: bool = False) -> Boxed:
     """The operands of a problem of ``batch`` images, :func:`as_brought`, as boxes bring them;
-    ``first`` and ``second`` are anything that is read by the indices of the problem's."""
+    ``first`` and ``second`` are anything that is read by the indices of the problem's. Where
+    threads have ``held`` a filter in registers, it is read as it lies."""
+    if held:
+        return Boxed(p, first, second, turned=True)
     made = in_boxes(p)
     assert made is not None
     if is_in_halves(p):
         return _in_halves(made, boxed(p.replace(precision="tf32"), first, second, batch), batch)
     own, joined, gone = p.channels // p.groups, _joined(p), len(p.image) - p.rank
     if made == by_pixels(p) and (not is_phased(p) or is_turned(p)):
-        return Boxed(p, first, second)
+        return Boxed(p, first, second, turned=is_turned(p))
     folds = _folds(joined_by(p, joined))
 
     def offset(m: Any) -> Any:
@@ -412,7 +417,7 @@ def boxed(p: Convolution, first: Any, second: Any, batch: Any) -> Boxed:
     if p.pass_ == "wgrad":
         return Boxed(made, image, second, tuple(copies), place)
     if copies and is_turned(p):
-        return Boxed(made, image, _FewerFilters(second, p.out_channels), tuple(copies))
+        return Boxed(made, image, _FewerFilters(second, p.out_channels), tuple(copies), turned=True)
 
     def joint(m: Any, *place: Any) -> Any:
         """An element of the filter of joined groups."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import BLOCK, ROW, of_a_group, sliced, widths
+from tilewright.topi.nn.box_copies import BLOCK, of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images, or_zero, within
@@ -145,6 +145,7 @@ class Taps:
         *, turned: bool = False, whole: bool = False, number: int | None = None, block: int = 0,
     ) -> None:  # fmt: skip
         self.turned, self.whole, self.step = turned, whole, block or widths(kind).step(filled)
+        self.row = row_of = widths(kind).row
         self.blocked = bool(block)
         step, channels = self.step, up(wide, WHOLE) + WHOLE
         phase = [] if number is None else [up(number, WHOLE)]
@@ -154,17 +155,17 @@ class Taps:
 
             def turned_part(*at: Any) -> Any:
                 first, (part, row, c, f) = at[:-4], at[-4:]
-                return element(row * ROW + f, part * step + c, first[lead:], *first[:lead])
+                return element(row * row_of + f, part * step + c, first[lead:], *first[:lead])
 
-            shape = [*phase, *taps, parts, channels // ROW, step, ROW]
+            shape = [*phase, *taps, parts, channels // row_of, step, row_of]
             self.tensor = te.compute(shape, turned_part, name="Taps")
         elif turned:
 
             def of_row(*at: Any) -> Any:
                 phase, (row, c, *place, f) = at[:lead], at[lead:]
-                return element(row * ROW + f, c, place, *phase)
+                return element(row * row_of + f, c, place, *phase)
 
-            shape = [*phase, channels // ROW, filled, *taps, ROW]
+            shape = [*phase, channels // row_of, filled, *taps, row_of]
             self.tensor = te.compute(shape, of_row, name="Taps")
         elif whole:
 
@@ -192,10 +193,10 @@ class Taps:
         if self.whole:
             part, c = c // self.step, c % self.step
             if self.turned:
-                return self.tensor[(*phase, *taps, part, f // ROW, c, f % ROW)]
+                return self.tensor[(*phase, *taps, part, f // self.row, c, f % self.row)]
             return self.tensor[(*phase, *taps, part, f, c)]
         if self.turned:
-            return self.tensor[(*phase, f // ROW, c, *taps, f % ROW)]
+            return self.tensor[(*phase, f // self.row, c, *taps, f % self.row)]
         if self.blocked:
             return self.tensor[(c // self.step, f, *taps, c % self.step)]
         return self.tensor[(*phase, f, *taps, c)]

@@ -8,6 +8,7 @@ filter of its own.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tilewright import te
@@ -63,9 +64,12 @@ class _Matrix:
         return self.matrix[(*image, row, column)]
 
 
-def declare_box_matmul(p: Gemm, given: Any = None, whole: bool = False) -> BoxDeclaration:
+def declare_box_matmul(
+    p: Gemm, given: Any = None, whole: bool = False, held: bool = False
+) -> BoxDeclaration:
     """The program of a product of two matrices that :func:`as_convolution` knows, for ``whole``
-    boxes or not; or of several that :func:`as_convolutions` does."""
+    boxes or not; or of several that :func:`as_convolutions` does. A right factor that threads have
+    ``held`` is read as it lies."""
     if p.batch > 1:
         return _declare_several(p, given)
     conv = as_convolution(p)
@@ -75,7 +79,7 @@ def declare_box_matmul(p: Gemm, given: Any = None, whole: bool = False) -> BoxDe
     pixels = left.shape[0]
     if conv.pass_ == "wgrad":
         left, right = right, left
-    b = boxed(conv, _Matrix(left), _Matrix(right), pixels)
+    b = boxed(conv, _Matrix(left), _Matrix(right), pixels, held)
     sums = sums_of(b.problem, b.first, b.second, pixels, whole)
     total, place = sums.total, b.place or (lambda *at: at)
     if conv.pass_ == "wgrad":
@@ -104,4 +108,7 @@ def declare_whole_matmul(p: Gemm, given: Any = None) -> BoxDeclaration:
 
 
 #: The declarations of this module, by name.
-FORMS = {"boxes": declare_box_matmul, "whole boxes": declare_whole_matmul}
+FORMS = {
+    "boxes": declare_box_matmul, "whole boxes": declare_whole_matmul,
+    "held boxes": partial(declare_box_matmul, held=True),
+}  # fmt: skip

@@ -13,7 +13,6 @@ from tilewright.topi.nn.box_copies import (
     Boxed,
     filled_up,
     is_in_halves,
-    is_turned,
     of_a_group,
     sliced,
 )
@@ -48,7 +47,7 @@ def declare_phases(
     phase sees anything the others are zeros that nothing is summed for."""
     q, grad, filter = b.problem, b.first, b.second
     batch, wide, (deep, _) = grad.shape[0], p.channels, of_a_group(q)
-    turned, cut = is_turned(p), all_phases(p)
+    turned, cut = b.turned, all_phases(p)
     number, taps = math.prod(len(c.phases) for c in cut), [c.taps for c in cut]
     filled = deep if is_in_halves(p) else filled_up(q, whole)
     rows = [-(-e // s) for e, s in zip(p.image, p.stride, strict=True)]

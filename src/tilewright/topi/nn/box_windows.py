@@ -11,6 +11,7 @@ of x, summed over pixels.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from tilewright import te
@@ -37,15 +38,17 @@ from tilewright.topi.operators.convolution import IMAGES, OPERANDS, Convolution
 
 
 def declare_boxes(
-    p: Convolution, given: Any = None, whole: bool = False, staged: bool = False, beside: int = 1
-) -> BoxDeclaration:
+    p: Convolution, given: Any = None, whole: bool = False, staged: bool = False, beside: int = 1,
+    held: bool = False,
+) -> BoxDeclaration:  # fmt: skip
     """The program of a problem; ``given`` as in :func:`~tilewright.topi.declare.declare`. Images
     are read ``whole``, or by taps; what results see of whole ones is a stage where it is
-    ``staged``. Of blocks, ``beside`` pixels of a row are read side by side."""
+    ``staged``. Of blocks, ``beside`` pixels of a row are read side by side. Of a gradient by the
+    input whose filter threads have ``held``, that is read as it lies."""
     inputs, brought = placeholders(p, given), as_brought(p)
     pixels = by_pixels(brought)
     if pixels == p:
-        return _declare(p, inputs, whole, staged, beside=beside)
+        return _declare(p, inputs, whole, staged, beside=beside, held=held)
     views = laid = views_of(p, brought, inputs)
     if pixels != brought:
         views = views | {
@@ -62,7 +65,7 @@ def declare_boxes(
         views = views | {"filter": filter_last(p, inputs["filter"])}
         laid = views
     d = with_copies(
-        p, brought, inputs, laid, _declare(pixels, views, whole, staged, layout, beside)
+        p, brought, inputs, laid, _declare(pixels, views, whole, staged, layout, beside, held)
     )
     as_it_lies = p.pass_ == "wgrad" or _turned_alone(p, pixels)
     return replace(d, problem=p, inputs=inputs) if as_it_lies else gathered(p, inputs, d)
@@ -73,12 +76,12 @@ def _turned_alone(p: Convolution, pixels: Convolution) -> bool:
     return not p.is_quantized and p.is_relaid and p.result.shape == pixels.result.shape
 
 
-def declare_pixels(p: Convolution, given: Any = None) -> BoxDeclaration:
+def declare_pixels(p: Convolution, given: Any = None, held: bool = False) -> BoxDeclaration:
     """The same where a tile has any results that follow one another, also from one row or image to
     the next; of a phase if there are some. Of a gradient by the filter, a step has such pixels."""
     inputs, brought = placeholders(p, given), as_brought(p)
     if by_pixels(brought) != brought and not brought.block:
-        return declare_boxes(p, given)  # whose images have a pixel each
+        return declare_boxes(p, given, held=held)  # whose images have a pixel each
     views = laid = views_of(p, brought, inputs)
     first, second = (views[name] for name in OPERANDS[p.pass_])
     batch = first.shape[0]
@@ -90,7 +93,7 @@ def declare_pixels(p: Convolution, given: Any = None) -> BoxDeclaration:
         sums = filter_sums(b.problem, b.first, b.second, batch, whole=False, windows=True)
         d = with_copies(p, brought, inputs, laid, _gradient(brought, views, sums, b))
         return replace(d, problem=p, inputs=inputs)
-    b = boxed(brought, first, second, batch)
+    b = boxed(brought, first, second, batch, held)
     if is_phased(p):
         return declare_phases(p, inputs, b, whole=False, pixels=True)
     sums = image_sums(b.problem, b.first, b.second, batch, whole=False, pixels=True)
@@ -105,10 +108,10 @@ def declare_pixels(p: Convolution, given: Any = None) -> BoxDeclaration:
 
 def _declare(
     p: Convolution, inputs: dict[str, Tensor], whole: bool, staged: bool, layout: str = "",
-    beside: int = 1,
+    beside: int = 1, held: bool = False,
 ) -> BoxDeclaration:  # fmt: skip
     first, second = (inputs[name] for name in OPERANDS[p.pass_])
-    b = boxed(p, first, second, first.shape[0])
+    b = boxed(p, first, second, first.shape[0], held)
     if is_phased(p):
         return declare_phases(p, inputs, b, whole, staged=staged)
     eights = staged and in_eights(p)
@@ -199,4 +202,6 @@ def declare_undivided(p: Convolution, given: Any = None) -> BoxDeclaration:
 FORMS = {
     "boxes": declare_boxes, "whole boxes": declare_whole_boxes, "seen boxes": declare_seen_boxes,
     "pixels": declare_pixels, "block rows": declare_rows, "undivided": declare_undivided,
+    "held boxes": partial(declare_boxes, held=True),
+    "held pixels": partial(declare_pixels, held=True),
 }  # fmt: skip

@@ -12,6 +12,7 @@ from tilewright.topi.gpu.box_gradient_tiles import gradient_times
 from tilewright.topi.gpu.box_products import is_sooner, product_times
 from tilewright.topi.gpu.byte_product_tiles import byte_product_times, suits_byte_products
 from tilewright.topi.gpu.copied_gradient_tiles import copied_gradient_times
+from tilewright.topi.gpu.held_product_tiles import held_form, held_times
 from tilewright.topi.gpu.merged_phase_tiles import merged_times
 from tilewright.topi.gpu.pooled_tiles import OPERATORS, pooled_times
 from tilewright.topi.gpu.stream_tiles import stream_times
@@ -31,6 +32,7 @@ from tilewright.topi.sketches.box_splits import schedule_box_splits
 from tilewright.topi.sketches.byte_products import form as byte_form
 from tilewright.topi.sketches.byte_products import schedule_byte_products
 from tilewright.topi.sketches.copied_gradient import schedule_copied_gradient
+from tilewright.topi.sketches.held_products import schedule_held_products
 from tilewright.topi.sketches.merged_phases import schedule_merged_phases
 from tilewright.topi.sketches.streamed_products import StreamTile, schedule_streamed
 from tilewright.topi.sketches.tap_gradient import schedule_tap_gradient
@@ -90,13 +92,14 @@ def _pooled(name: str, schedule: _Schedules, form: str, **of: bool) -> Template:
 
 BOXES = (
     _boxes("gpu.box_clusters", schedule_box_clusters, cluster_times),
-    _boxes("gpu.box_splits", schedule_box_splits, partial(product_times, split=True)),
     _boxes("gpu.window_splits", schedule_box_splits,
            partial(product_times, split=True, windows=True), "pixels"),
+    _boxes("gpu.box_splits", schedule_box_splits, partial(product_times, split=True)),
     hopper("gpu.warp_boxes", WarpBoxTile, schedule_warp_boxes, warp_times, warp_form),
     _boxes("gpu.whole_boxes", schedule_whole_boxes, whole_times, "whole boxes"),
     hopper("gpu.merged_phases", BoxProductTile, schedule_merged_phases, merged_times,
            "merged phases"),
+    hopper("gpu.held_products", BoxProductTile, schedule_held_products, held_times, held_form),
     _boxes("gpu.window_products", schedule_box_products, partial(product_times, windows=True),
            "pixels"),
     _boxes("gpu.block_rows", schedule_box_products, partial(product_times, beside=BESIDE),
