@@ -2,8 +2,9 @@
 
 MobileNetV2 (torchvision's where it is installed, else that of `vision_models.py`) is exported by
 `torch.onnx.export`; PyTorch has no part in what is timed. A process with an empty cache starts it
-cold, a new one with what the first left starts it warm. Each step is given in seconds of the clock
-and of the processor, the latter of all processes: compiling takes as many as there are cores.
+cold, a new one with what the first left starts it warm, and one more starts it from the file that
+`Model.save` wrote, without a cache. Each step is given in seconds of the clock and of the
+processor, the latter of all processes: compiling takes as many as there are cores.
 
     PYTHONPATH=src python benchmarks/graph_start.py [--target llvm] [--dtype float16] [--out FOLDER]
 """
@@ -56,7 +57,8 @@ def start(path: str, target: str, dtype: str | None) -> list[dict[str, Any]]:
     import tilewright
 
     mark("import")
-    model = tilewright.load(path, target=target, dtype=dtype)
+    saved = not path.endswith(".onnx")
+    model = tilewright.load(path) if saved else tilewright.load(path, target=target, dtype=dtype)
     mark("load")
     x = np.zeros((1, 3, _SIZE, _SIZE), "float32")
     model.compile({"x": x}, progress=told)
@@ -65,6 +67,8 @@ def start(path: str, target: str, dtype: str | None) -> list[dict[str, Any]]:
     mark("first call")
     model(x)
     mark("second call")
+    if not saved:
+        model.save(Path(path).with_suffix(".tilewright"))
     total = {name: sum(row[name] for row in rows[:-1]) for name in ("seconds", "processor")}
     return [*rows, {"step": "until the first result", **total}]
 
@@ -89,12 +93,20 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "mobilenet_v2.onnx")
         export(path)
-        command = [sys.executable, __file__, "--one", str(path), "--target", options.target]
-        command += ["--dtype", options.dtype] if options.dtype else []
-        environment = {**measure.as_installed(), "TILEWRIGHT_CACHE": str(Path(folder, "cache"))}
-        for cache in ("cold", "warm"):
+        more = ["--target", options.target]
+        more += ["--dtype", options.dtype] if options.dtype else []
+        saved, kept = path.with_suffix(".tilewright"), str(Path(folder, "cache"))
+        for cache, file, where in (
+            ("cold", path, kept),
+            ("warm", path, kept),
+            ("file", saved, "off"),
+        ):
             done = subprocess.run(
-                command, check=True, stdout=subprocess.PIPE, text=True, env=environment
+                [sys.executable, __file__, "--one", str(file), *more],
+                check=True,
+                stdout=subprocess.PIPE,
+                text=True,
+                env={**measure.as_installed(), "TILEWRIGHT_CACHE": where},
             )
             found = json.loads(done.stdout.splitlines()[-1])
             rows += [{"cache": cache, **row} for row in found]

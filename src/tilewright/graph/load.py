@@ -76,16 +76,14 @@ def load(
         given = dtype, calibration, budget, precision
         if any(x is not None for x in given) or percentile != 100 or not capture:
             raise ModelError(f"{path} was saved with its options: give them when it is made")
-        return _saved(Path(path), target)
+        with uncollected():
+            return _saved(Path(path), target)
     if dtype != "int8" and (calibration is not None or budget is not None or percentile != 100):
         raise ModelError('calibration, budget and percentile are for dtype="int8"')
     if dtype == "int8" and calibration is None:
         raise ModelError('dtype="int8" needs samples: calibration=[x, ...], as run takes them')
     own = Target.parse("llvm" if target is None else target)
-    if own.kind == "cuda" and not own.arch:  # with one it may be for no GPU of this machine
-        from tilewright.runtime.cuda_driver import open_ahead
-
-        open_ahead()
+    open_ahead(own)
     with uncollected():
         from tilewright.graph.model import Model
         from tilewright.graph.onnx.read import OnnxModel
@@ -97,6 +95,15 @@ def load(
     from tilewright.graph.calibrate import calibrated
 
     return model.quantized(calibrated(model, calibration, budget, percentile))
+
+
+def open_ahead(target: Target) -> None:
+    """Begin to open the GPU that a target is for; one that names an architecture may be for no GPU
+    of this machine."""
+    if target.kind == "cuda" and not target.arch:
+        from tilewright.runtime import cuda_driver
+
+        cuda_driver.open_ahead()
 
 
 @contextlib.contextmanager

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from tilewright import __version__
 from tilewright.graph.errors import ModelError
-from tilewright.graph.load import ONNX
-from tilewright.graph.passes.quantize_products import Quantization
+from tilewright.graph.load import ONNX, open_ahead
 from tilewright.ir.errors import TargetError
 from tilewright.runtime.build import backend, to_files
 from tilewright.runtime.compile import resolve
@@ -26,6 +25,7 @@ from tilewright.tune.machine import with_own_architecture
 
 if TYPE_CHECKING:
     from tilewright.graph.model import Model
+    from tilewright.graph.passes.quantize_products import Quantization
 
 #: A file whose parts have more bytes is none: a model of ONNX's has at most two GiB.
 _MOST = 4 << 30
@@ -78,12 +78,13 @@ def load(path: Path, target: str | Target | None) -> Model | None:
 def _model(
     path: Path, meta: Mapping[str, Any], files: Mapping[str, bytes], target: str | Target | None
 ) -> Model:
-    from tilewright.graph.model import Model
-    from tilewright.graph.onnx.read import OnnxModel
-
     own = Target.parse(meta["model"])
     if target is not None and Target.parse(target) != own:
         raise ModelError(f'{path} was saved for target="{own}", not for "{target}": leave it out')
+    open_ahead(own)
+    from tilewright.graph.model import Model
+    from tilewright.graph.onnx.read import OnnxModel
+
     made = Model(
         OnnxModel(files["model.onnx"]), own, meta["dtype"] or None, bool(meta["capture"]),
         _quantization(meta["quantization"]), meta["precision"] or None,
@@ -128,6 +129,8 @@ def _written(known: Quantization | None) -> dict[str, Any] | None:
 def _quantization(written: Mapping[str, Any] | None) -> Quantization | None:
     if written is None:
         return None
+    from tilewright.graph.passes.quantize_products import Quantization
+
     ranges = {str(name): float(size) for name, size in written["ranges"].items()}
     error = math.nan if written["error"] is None else float(written["error"])
     return Quantization(ranges, dict(written["kept"]), error)
