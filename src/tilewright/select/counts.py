@@ -72,20 +72,3 @@ class Cost:
             for name, counts in vars(self).items()
         }
         return type(self)(**found)
-
-
-@dataclass
-class Staged(Cost):
-    """Of templates that copy tiles of the images to shared memory, from which threads load.
-
-    Attributes
-    ----------
-    conflicts : times that a load of a warp takes turns at the banks.
-    copied, runs : bytes of the tiles of a turn, and the pixels whose channels lie side by side.
-    stages : tiles that a block has room for.
-    """
-
-    conflicts: Array
-    copied: Array
-    runs: Array
-    stages: Array

@@ -15,6 +15,8 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.cost import DESCRIBED, cost
+from tilewright.select.counts import Cost
+from tilewright.select.staged import Staged
 from tilewright.target.devices import WARP
 from tilewright.topi.gpu.plane_gradient_tiles import ROW_FLOATS
 from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
@@ -299,21 +301,40 @@ def _plane_gradient(p: Conv, tile: Any) -> Products:
 def _lanes(p: Conv, template: str, configs: Sequence[Any]) -> Iterator[Products]:
     """Of a template for CUDA cores, from what is known of it there."""
     k = cost(p, template, np.array([list(vars(tile).values()) for tile in configs], "float64"))
-    counts = {n: v for n, v in vars(k).items() if n not in ("spare", "tile")}
-    rows = np.broadcast_arrays(*counts.values(), *k.spare[:4])
-    for row in zip(*(column.tolist() for column in rows), strict=True):
-        one, spare = dict(zip(counts, row, strict=False)), row[-4:]
-        each = sum(one[n] for n in ("loads", "conversions", "multiplies", "filter_loads", "others"))
-        warps = math.ceil(one["threads"] / WARP)
-        yield Products(
-            rate="lanes", multiplies=one["turns"] * one["multiplies"] * WARP * warps,
-            threads=int(one["threads"]), blocks=int(one["blocks"]), held=one["held"] + 24,
-            shared=one["shared"], built=0, loaded=one["blocks"] * one["unique"],
-            rows=one["turns"] * one["rounds"], rounds=one["rounds"],
-            ahead=one["ahead"] * one["load_bytes"] * one["threads"], width=one["results"], depth=1,
-            chunks=1, spare=(spare[0], spare[1], spare[2], spare[3]),
-            issued=one["turns"] * each + one["stores"],
-        )  # fmt: skip
+    counts = _staged_lanes(k) if isinstance(k, Staged) else _own_lanes(k)
+    names, columns = counts.keys(), np.broadcast_arrays(*counts.values())
+    for row in zip(*(column.tolist() for column in columns), strict=True):
+        one = dict(zip(names, row, strict=True))
+        spare = tuple(one.pop(f"spare{k}") for k in range(4))
+        yield Products("lanes", built=0, depth=1, chunks=1, spare=spare, **one)
+
+
+def _own_lanes(k: Cost) -> dict[str, Any]:
+    """Of threads that read the images themselves."""
+    each = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
+    return {
+        "multiplies": k.turns * k.multiplies * WARP * np.ceil(k.threads / WARP),
+        "threads": k.threads, "blocks": k.blocks, "held": k.held + 24, "shared": k.shared,
+        "loaded": k.blocks * k.unique, "rows": k.turns * k.rounds, "rounds": k.rounds,
+        "ahead": k.ahead * k.load_bytes * k.threads, "width": k.results,
+        "issued": k.turns * each + k.stores, **_spare(k.spare),
+    }  # fmt: skip
+
+
+def _staged_lanes(k: Staged) -> dict[str, Any]:
+    """Of blocks that stage tiles."""
+    issued = k.turns * k.code
+    return {
+        "multiplies": issued * k.threads, "threads": k.threads, "blocks": k.blocks,
+        "held": k.work.registers, "shared": k.shared,
+        "loaded": k.blocks * k.turns * k.work.brought, "rows": k.turns, "rounds": k.turns,
+        "ahead": k.stages * k.work.staged, "width": issued, "issued": issued,
+        **_spare(k.work.spare),
+    }  # fmt: skip
+
+
+def _spare(of: Sequence[Any]) -> dict[str, Any]:
+    return {f"spare{k}": x for k, x in enumerate((*of, 1.0, 1.0, 1.0, 1.0)[:4])}
 
 
 def variant(template: str, config: Any) -> int:

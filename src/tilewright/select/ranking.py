@@ -19,6 +19,7 @@ import numpy as np
 from tilewright.select.cost import DESCRIBED, cost
 from tilewright.select.counts import Array, Cost
 from tilewright.select.features import features, features_of
+from tilewright.select.staged import Staged
 from tilewright.select.trees import Forest, read
 from tilewright.target import Target
 from tilewright.target.devices import gpu
@@ -120,7 +121,7 @@ def fitting(
 
 def _fitting(
     p: Conv, template: Template, configs: Sequence[Any], target: Target, known: bool = True
-) -> tuple[Sequence[Any], Cost]:
+) -> tuple[Sequence[Any], Cost | Staged]:
     """The same with what they cost."""
     k, limits = cost(p, template.name, parameters(configs)), target.limits
     kinds: Sequence[int] = ()
