@@ -29,7 +29,8 @@ def cost(p: Conv, template: str, values: Array) -> Cost | Staged:
 
 
 class _Tiles:
-    """What the tiles of forward passes and gradients by the input have in common."""
+    """What the tiles of forward passes and gradients by the input have in common. Of a gradient
+    with several filters a channel the products of one are counted, as the trees are fitted."""
 
     def __init__(self, p: Conv, rows: Array, columns: Array, taps: Array, order: Array) -> None:
         self.p, self.window, self.order = p, Window(p), order

@@ -53,7 +53,7 @@ class Convolution(Problem):
     #: Whether filters of depthwise convolutions lie as (channels, multiplier, ...) in every layout.
     OWN_FILTERS: ClassVar[bool] = False
     FORMS: ClassVar[tuple[str, ...]] = (
-        "declare", "nn.flat_windows", "nn.group_windows", "nn.group_words", "nn.box_windows",
+        "declare", "nn.flat_sums", "nn.group_windows", "nn.group_words", "nn.box_windows",
         "nn.packed_windows", "nn.byte_dots", "nn.matrix_tiles", "nn.winograd",
     )  # fmt: skip
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "data", "wgrad": "filter"}
