@@ -31,10 +31,10 @@ from sweeps import Measured
 
 from tilewright.select import large_filter_model, trees
 from tilewright.select.cost import DESCRIBED
+from tilewright.select.counts import parameters
 from tilewright.select.features import features
 from tilewright.select.product_features import least, product_features
 from tilewright.select.products import COUNTED
-from tilewright.select.ranking import parameters
 from tilewright.target import Target
 from tilewright.target.devices import gpu
 from tilewright.topi.operators.conv import Conv

@@ -5,10 +5,13 @@ All counts are arrays over the parameter sets of one template.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 import numpy as np
+
+from tilewright.topi.columns import Tiles
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -72,3 +75,10 @@ class Cost:
             for name, counts in vars(self).items()
         }
         return type(self)(**found)
+
+
+def parameters(configs: Sequence[Any]) -> Array:
+    """(sets, parameters) of a template's parameters."""
+    if isinstance(configs, Tiles):
+        return configs.table.astype("float64")
+    return np.array([tuple(vars(c).values()) for c in configs], "float64")

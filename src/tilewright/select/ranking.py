@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.select.cost import DESCRIBED, cost
-from tilewright.select.counts import Array, Cost
+from tilewright.select.counts import Array, Cost, parameters
 from tilewright.select.features import features, features_of
 from tilewright.select.staged import Staged
 from tilewright.select.trees import Forest, read
@@ -78,13 +78,6 @@ def ranked(p: Problem, target: Target, count: int | None = None) -> list[Ranked]
         template, configs, _ = found[of]
         made.append(Ranked(template, configs[k - int(ends[of])], float(guessed[k])))
     return made
-
-
-def parameters(configs: Sequence[Any]) -> Array:
-    """(sets, parameters) of a template's parameters."""
-    if isinstance(configs, Tiles):
-        return configs.table.astype("float64")
-    return np.array([tuple(vars(c).values()) for c in configs], "float64")
 
 
 def slower(p: Conv, sets: list[tuple[str, Array]], target: Target) -> Array:
