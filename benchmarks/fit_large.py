@@ -31,10 +31,10 @@ from sweeps import Measured
 
 from tilewright.select import large_filter_model, trees
 from tilewright.select.cost import DESCRIBED
+from tilewright.select.counts import parameters
 from tilewright.select.features import features
 from tilewright.select.product_features import least, product_features
 from tilewright.select.products import COUNTED
-from tilewright.select.ranking import parameters
 from tilewright.target import Target
 from tilewright.target.devices import gpu
 from tilewright.topi.operators.conv import Conv
@@ -53,7 +53,7 @@ _FITS, _TREES = 4, 150
 _SETTINGS = {
     "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 8, "eta": 0.15,
     "subsample": 0.5, "colsample_bytree": 0.5, "min_child_weight": 2, "lambda": 1,
-    "max_bin": 128, "nthread": 2, "verbosity": 0,
+    "max_bin": 128, "nthread": 1, "verbosity": 0,
 }  # fmt: skip
 #: Parts of the shapes that trees for CUDA cores leave out in turn.
 _PARTS = 4
@@ -67,7 +67,7 @@ class Unseen:
     def __init__(self, measured: Sequence[Measured]) -> None:
         keys = sorted({shape(m.problem) for m in measured if _is_large(m.problem)})
         self._part = {key: k % _PARTS for k, key in enumerate(keys)}
-        both = [m for m in measured if DESCRIBED.keys() & COUNTED & m.tables.keys()]
+        both = [m for m in measured if DESCRIBED & COUNTED & m.tables.keys()]
         tables = [t for t in fit_ranking.read(both) if t.template in COUNTED]
         self._fits = [
             {

@@ -86,7 +86,7 @@ def shape(p: Conv) -> tuple[int, ...]:
 
 def read(measured: list[Measured]) -> list[Table]:
     """The tables of all templates that are described."""
-    of = [m for m in measured if DESCRIBED.keys() & m.tables.keys() and np.isfinite(fastest(m))]
+    of = [m for m in measured if DESCRIBED & m.tables.keys() and np.isfinite(fastest(m))]
     return mark([Table(m, t) for m in of for t in m.tables if t in DESCRIBED])
 
 

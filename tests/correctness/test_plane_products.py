@@ -162,7 +162,7 @@ def test_the_first_tiles_hold_their_matrices_in_registers(pass_):
         program = kernel(p, tile, HOPPER).program
         (used,) = program.resources.values()
         assert used.spills == used.stack == 0
-        assert used.shared_memory == products(p, template(p).name, [tile])[0].shared
+        assert used.shared_memory == products(p, template(p).name, [tile]).shared
         found = opcodes(program.assembly)
         # Sixteen images: each row of results (or of dy) with each pair of rows.
         assert found["HMMA.16816.F32"] == 7 * 4

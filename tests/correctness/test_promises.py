@@ -24,9 +24,8 @@ SKETCHED = [
 #: what is made for its tables. The lists may only become shorter.
 NAMED: dict[str, set[str]] = {
     "select": {
-        "band_cost.py", "cost.py", "features.py", "large_filter_model.py", "pair_cost.py",
-        "plane_band_cost.py", "product_features.py", "products.py", "ranking.py",
-        "staged_cost.py",
+        "cost.py", "features.py", "large_filter_model.py", "product_features.py", "products.py",
+        "ranking.py",
     },
     "tune": {"article_003.py", "template.py"},
     "report": {"crossover.py", "overview.py", "results.py"},

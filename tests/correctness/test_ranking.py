@@ -12,6 +12,7 @@ import pytest
 from tilewright.select import ranking
 from tilewright.select.choice import choose
 from tilewright.select.cost import DESCRIBED, cost
+from tilewright.select.counts import parameters
 from tilewright.select.ranking import fitting, model, ranked, slower, unknown
 from tilewright.target import Target
 from tilewright.target.devices import gpu
@@ -110,7 +111,7 @@ def test_what_does_not_fit_the_target_is_left_out():
     configs = template.candidates(p, CUDA)
     fits = fitting(p, template, configs, small)
     assert 0 < len(fits) < len(fitting(p, template, configs, CUDA))
-    assert cost(p, template.name, ranking.parameters(fits)).shared.max() <= 600
+    assert cost(p, template.name, parameters(fits)).shared.max() <= 600
 
 
 def test_a_choice_without_records_is_the_first_of_the_ranking(monkeypatch):
@@ -135,7 +136,7 @@ def test_architectures_stand_for_gpus_that_exist():
 
 def test_thousands_of_schedules_are_ranked_at_once():
     p = problem(layout="NHWC", batch=64, channels=96, height=56, width=56)
-    sets = [("gpu.pixels", ranking.parameters(TEMPLATES["gpu.pixels"].candidates(p, CUDA)))]
+    sets = [("gpu.pixels", parameters(TEMPLATES["gpu.pixels"].candidates(p, CUDA)))]
     assert len(sets[0][1]) > 3000
     slower(p, sets, CUDA)  # loads what is loaded once
 

@@ -1,5 +1,5 @@
 """What the schedules of a GPU make a thread and a block do: those whose threads read the images
-from memory themselves, and the table of all that are described.
+from memory themselves; others say so of themselves (:mod:`~tilewright.select.staged`).
 """
 
 from __future__ import annotations
@@ -10,26 +10,27 @@ from collections.abc import Callable
 import numpy as np
 
 from tilewright.ir.dtype import dtype
-from tilewright.select.band_cost import bands
 from tilewright.select.counts import Array, Cost
-from tilewright.select.pair_cost import pairs, sparse_pairs
-from tilewright.select.plane_band_cost import plane_bands
-from tilewright.select.staged_cost import boxes, gradient_boxes, plane_boxes
+from tilewright.select.staged import Staged
 from tilewright.target.devices import WIDEST
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.register_model import Window
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.loop_order import AHEAD, EARLY, ROLLING, WHOLE
+from tilewright.topi.templates import TEMPLATES
 
 
-def cost(p: Conv, template: str, values: Array) -> Cost:
+def cost(p: Conv, template: str, values: Array) -> Cost | Staged:
     """Of a template of :data:`DESCRIBED`, with parameters (sets, parameters) in the order of its
     dataclass."""
-    return DESCRIBED[template](p, *(values[:, k] for k in range(values.shape[1])))
+    if template not in _COUNTS:
+        return Staged.of(p, TEMPLATES[template], values)
+    return _COUNTS[template](p, *(values[:, k] for k in range(values.shape[1])))
 
 
 class _Tiles:
-    """What the tiles of forward passes and gradients by the input have in common."""
+    """What the tiles of forward passes and gradients by the input have in common. Of a gradient
+    with several filters a channel the products of one are counted, as the trees are fitted."""
 
     def __init__(self, p: Conv, rows: Array, columns: Array, taps: Array, order: Array) -> None:
         self.p, self.window, self.order = p, Window(p), order
@@ -261,18 +262,13 @@ def _reductions(
     )  # fmt: skip
 
 
-#: By template, what is known of it.
-DESCRIBED: dict[str, Callable[..., Cost]] = {
+#: By template whose threads read the images from memory themselves, what is known of it.
+_COUNTS: dict[str, Callable[..., Cost]] = {
     "gpu.strips": _strips,
     "gpu.planes": _planes,
-    "gpu.plane_tiles": plane_boxes,
-    "gpu.plane_bands": plane_bands,
     "gpu.pixels": _pixels,
-    "gpu.pixel_tiles": boxes,
-    "gpu.channel_pairs": pairs,
-    "gpu.sparse_pairs": sparse_pairs,
     "gpu.reduction_planes": _reductions,
     "gpu.reduction_pixels": _reductions,
-    "gpu.reduction_pixel_tiles": gradient_boxes,
-    "gpu.band_gradient": bands,
 }
+#: The templates that are described: these, and those that say what their blocks do.
+DESCRIBED = {*_COUNTS, *(name for name, t in TEMPLATES.items() if t.work is not None)}

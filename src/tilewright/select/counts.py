@@ -5,10 +5,13 @@ All counts are arrays over the parameter sets of one template.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self, TypeAlias
 
 import numpy as np
+
+from tilewright.topi.columns import Tiles
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
@@ -74,18 +77,8 @@ class Cost:
         return type(self)(**found)
 
 
-@dataclass
-class Staged(Cost):
-    """Of templates that copy tiles of the images to shared memory, from which threads load.
-
-    Attributes
-    ----------
-    conflicts : times that a load of a warp takes turns at the banks.
-    copied, runs : bytes of the tiles of a turn, and the pixels whose channels lie side by side.
-    stages : tiles that a block has room for.
-    """
-
-    conflicts: Array
-    copied: Array
-    runs: Array
-    stages: Array
+def parameters(configs: Sequence[Any]) -> Array:
+    """(sets, parameters) of a template's parameters."""
+    if isinstance(configs, Tiles):
+        return configs.table.astype("float64")
+    return np.array([tuple(vars(c).values()) for c in configs], "float64")

@@ -13,7 +13,8 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.cost import cost
-from tilewright.select.counts import Array, Cost, Staged
+from tilewright.select.counts import Array, Cost
+from tilewright.select.staged import Staged
 from tilewright.target.devices import LINE, SCHEDULERS, SECTOR, THREAD_REGISTERS, Gpu
 from tilewright.topi.gpu.machine import occupancy
 from tilewright.topi.operators.conv import Conv
@@ -22,9 +23,6 @@ from tilewright.topi.operators.conv import Conv
 _LATENCY, _LAUNCH = 0.7, 1.0
 #: Registers of a thread that hold neither inputs nor sums.
 _OTHERS = 24
-#: Of copies to shared memory: cycles until one is there, bytes that an SM copies in a
-#: cycle, and those side by side below which it takes as long as for that number.
-_COPY, _COPIED, _SHORT = 1000.0, 28.0, 64
 #: Sectors that an SM sends, and is brought, in a cycle.
 _SENT, _BROUGHT = 2, 4
 
@@ -44,12 +42,13 @@ def features(p: Conv, template: str, values: Array, machine: Gpu) -> Array:
     return features_of(p, cost(p, template, np.asarray(values, "float64")), machine)
 
 
-def features_of(p: Conv, found: Cost, machine: Gpu) -> Array:
+def features_of(p: Conv, found: Cost | Staged, machine: Gpu) -> Array:
     """The same of what they cost."""
-    columns = [*_derived(p, found, machine), *_problem(p, machine, len(found.kind))]
     if isinstance(found, Staged):
-        columns += _staged(p, found, machine)
-    columns += found.tile
+        derived = found.derived(p.bytes, roofline(p, machine), machine)
+    else:
+        derived = _derived(p, found, machine)
+    columns = [*derived, *_problem(p, machine, len(found.kind)), *found.tile]
     return np.stack(columns, axis=1).astype("float32")
 
 
@@ -130,8 +129,6 @@ def _derived(p: Conv, k: Cost, machine: Gpu) -> list[Array]:
 def _cycles(k: Cost) -> Array:
     """That a warp's request takes: one for each line, or each 128 bytes, that it touches, or for
     each word of a bank."""
-    if isinstance(k, Staged):
-        return k.conflicts
     lines = _touched(k.x, k.step, k.load_bytes, LINE)
     return np.asarray(np.maximum(lines, k.load_bytes / 4))
 
@@ -143,30 +140,6 @@ def _touched(x: Array, step: Array, width: Array, unit: int) -> Array:
     span = (lanes - 1) * step + width
     runs = np.minimum(lanes * np.maximum(1, width / unit), np.maximum(1, span / unit))
     return np.asarray(runs * 32 / lanes)
-
-
-def _staged(p: Conv, k: Staged, machine: Gpu) -> list[Array]:
-    """How copies and computing overlap: among the blocks of an SM, and in each."""
-    least, log = roofline(p, machine), np.log2
-    warps = np.ceil(k.threads / 32)
-    _, fit = _resident(k, machine)
-    most = np.ceil(k.blocks / machine.sms)
-    resident = np.minimum(fit, most)
-    row = k.copied / k.runs
-    counted = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
-    compute = warps * (counted + k.stores / k.turns) / SCHEDULERS
-    read = warps * (k.loads * k.conflicts + k.filter_loads)
-    busy = np.maximum(compute, read)
-    copy = k.runs * np.maximum(row, _SHORT) / _COPIED
-    alone = np.where(k.stages > 1, np.maximum(busy, copy + _COPY), busy + copy + _COPY)
-    turn = np.maximum(np.maximum(resident * busy, resident * copy), alone)
-    return [
-        log(row), log(k.runs), k.copied / 1024, k.stages, k.conflicts, log(resident),
-        log(most * k.turns * copy / machine.clock / least),
-        log(most * k.turns * read / machine.clock / least),
-        log(most * k.turns / resident * turn / machine.clock / least), log(busy / copy),
-        log(resident * k.copied * np.minimum(k.stages, k.turns) / machine.shared),
-    ]  # fmt: skip
 
 
 def _results(p: Conv) -> int:

@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 
 from tilewright.select.cost import DESCRIBED
-from tilewright.select.counts import Array
+from tilewright.select.counts import Array, parameters
 from tilewright.select.product_features import product_features
 from tilewright.select.products import COUNTED, NUMBERED, variant
-from tilewright.select.ranking import Ranked, parameters, ranked, ranks, slower
+from tilewright.select.ranking import Ranked, ranked, ranks, slower
 from tilewright.select.trees import Forest, read
 from tilewright.target import Target
 from tilewright.target.devices import gpu

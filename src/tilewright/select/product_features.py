@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from typing import Any
 
 import numpy as np
 
 from tilewright.ir.dtype import dtype
-from tilewright.select.counts import Array
+from tilewright.select.counts import Array, parameters
 from tilewright.select.products import NUMBERED, Products, inside, products
 from tilewright.target.devices import (
     BANKS,
@@ -50,30 +50,18 @@ def product_features(
     cores, and 0 of others.
     """
     floor = least(p, machine)
-    same = _problem(p, floor, machine)
-    rows = [
-        [
-            float(NUMBERED.index(template)),
-            *_derived(p, counted, floor, machine),
-            *same,
-            float(late),
-            *_knobs(config),
-        ]
-        for config, counted, late in zip(
-            configs, products(p, template, configs), slower, strict=True
-        )
-    ]
-    return np.array(rows, "float32")
+    number = float(NUMBERED.index(template))
+    derived = _derived(p, products(p, template, configs), floor, machine)
+    columns: list[Any] = [number, *derived, *_problem(p, floor, machine), slower, *_knobs(configs)]
+    return np.stack(np.broadcast_arrays(*columns), axis=1).astype("float32")
 
 
-def _knobs(config: Any) -> list[float]:
+def _knobs(configs: Sequence[Any]) -> list[Array]:
     """Parameters, by how far they are from their defaults, so that a template may get more."""
-    values = [float(getattr(config, f.name)) - _default(f) for f in fields(config)][:_KNOBS]
-    return values + [0.0] * (_KNOBS - len(values))
-
-
-def _default(f: Field[Any]) -> float:
-    return 0.0 if f.default is MISSING else float(f.default)
+    usual = [0.0 if f.default is MISSING else float(f.default) for f in fields(configs[0])]
+    found = np.zeros((_KNOBS, len(configs)))
+    found[: len(usual)] = (parameters(configs) - usual).T[:_KNOBS]
+    return list(found)
 
 
 def _times(p: Conv) -> int:
@@ -100,34 +88,34 @@ def _problem(p: Conv, floor: float, machine: Gpu) -> list[float]:
     ]  # fmt: skip
 
 
-def _derived(p: Conv, k: Products, floor: float, machine: Gpu) -> list[float]:
+def _derived(p: Conv, k: Products, floor: float, machine: Gpu) -> list[Array]:
     """Times against the least, and how busy the device is."""
-    sms, warps = machine.sms, math.ceil(k.threads / 32)
-    registers = min(float(THREAD_REGISTERS), max(24.0, k.held))
+    sms, warps = machine.sms, np.ceil(k.threads / 32)
+    registers = np.clip(k.held, 24.0, THREAD_REGISTERS)
     # The trees were fitted with the registers of threads, not of whole warps.
-    fit = int(max(1, min(
-        REGISTERS // (registers * k.threads), machine.warps // warps, machine.blocks,
-        machine.shared // (k.shared + RESERVED),
-    )))  # fmt: skip
-    most = math.ceil(k.blocks / sms)  # blocks that the busiest SM runs
-    waves, resident = math.ceil(k.blocks / (sms * fit)), min(fit, most)
+    fit = np.minimum(REGISTERS // (registers * k.threads), machine.warps // warps)
+    fit = np.minimum(np.minimum(fit, machine.blocks), machine.shared // (k.shared + RESERVED))
+    fit = np.maximum(fit, 1)
+    most = np.ceil(k.blocks / sms)  # blocks that the busiest SM runs
+    waves, resident = np.ceil(k.blocks / (sms * fit)), np.minimum(fit, most)
     multiply = most * k.multiplies / _rate(p, k.rate, machine)
     cache, memory = k.loaded / machine.cache, p.bytes / machine.bandwidth
     build = most * k.built / ((BANKS * WORD) * machine.clock)
     waits, rows = waves * k.rounds * _LATENCY, waves * k.rows * _ROW
     issue = most * warps * k.issued / SCHEDULERS / machine.clock
-    summed = 8.0 * k.chunks * math.prod(p.filter_shape) / machine.cache if k.chunks > 1 else 0.0
+    added = 8.0 * k.chunks * math.prod(p.filter_shape) / machine.cache
+    summed = np.where(k.chunks > 1, added, 0.0)
     times = (multiply, cache, memory, build, waits, rows, multiply * 64 / k.width, issue, summed,
-             max(multiply, cache, memory) + build + _LAUNCH,
+             np.maximum(np.maximum(multiply, cache), memory) + build + _LAUNCH,
              multiply + cache + memory + build)  # fmt: skip
     return [
         *(_log(t / floor) for t in times),
-        _log(waves * fit * sms / k.blocks) if waves < 8 else 0.0,
+        np.where(waves < 8, _log(waves * fit * sms / k.blocks), 0.0),
         fit, resident * warps / machine.warps, warps, _log(most), _log(k.blocks / sms), registers,
         k.shared / 1024, _log(k.width), k.depth, _log(k.rounds), _log(k.rows),
         _log(k.ahead * resident / 1024), *k.spare,
     ]  # fmt: skip
 
 
-def _log(x: float) -> float:
-    return math.log2(max(x, 1e-3))
+def _log(x: Any) -> Array:
+    return np.asarray(np.log2(np.maximum(x, 1e-3)))

@@ -7,7 +7,7 @@ Those for tensor cores multiply matrices, whose sizes the shape of the image fil
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +15,8 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.cost import DESCRIBED, cost
+from tilewright.select.counts import Cost, parameters
+from tilewright.select.staged import Staged
 from tilewright.target.devices import WARP
 from tilewright.topi.gpu.plane_gradient_tiles import ROW_FLOATS
 from tilewright.topi.nn.depthwise_plane_products import PLACES, PlaneProducts
@@ -35,7 +37,7 @@ _OTHERS = 40
 
 @dataclass(frozen=True)
 class Products:
-    """Of a block, where nothing else is said.
+    """Of a block, where nothing else is said: numbers, or columns.
 
     Attributes
     ----------
@@ -55,28 +57,32 @@ class Products:
     """
 
     rate: str
-    multiplies: float
-    threads: int
-    blocks: int
-    held: float
-    shared: float
-    built: float
-    loaded: float
-    rows: float
-    rounds: float
-    ahead: float
-    width: float
-    depth: int
-    chunks: int
-    spare: tuple[float, float, float, float]
-    issued: float = 0.0
+    multiplies: Any
+    threads: Any
+    blocks: Any
+    held: Any
+    shared: Any
+    built: Any
+    loaded: Any
+    rows: Any
+    rounds: Any
+    ahead: Any
+    width: Any
+    depth: Any
+    chunks: Any
+    spare: tuple[Any, ...]
+    issued: Any = 0.0
 
 
-def products(p: Conv, template: str, configs: Sequence[Any]) -> list[Products]:
-    """Of one of :data:`COUNTED` with each of its parameters."""
-    if template in _MATRICES:
-        return [_MATRICES[template](p, config) for config in configs]
-    return list(_lanes(p, template, configs))
+def products(p: Conv, template: str, configs: Sequence[Any]) -> Products:
+    """Of one of :data:`COUNTED` with each of its parameters: columns."""
+    if template not in _MATRICES:
+        return _lanes(cost(p, template, parameters(configs)))
+    every = [vars(_MATRICES[template](p, config)) for config in configs]
+    found: dict[str, Any] = {
+        name: np.array([one[name] for one in every]) for name in every[0] if name != "rate"
+    }
+    return Products(**found | {"rate": every[0]["rate"], "spare": tuple(found["spare"].T)})
 
 
 def inside(p: Conv) -> int:
@@ -296,24 +302,29 @@ def _plane_gradient(p: Conv, tile: Any) -> Products:
     )  # fmt: skip
 
 
-def _lanes(p: Conv, template: str, configs: Sequence[Any]) -> Iterator[Products]:
-    """Of a template for CUDA cores, from what is known of it there."""
-    k = cost(p, template, np.array([list(vars(tile).values()) for tile in configs], "float64"))
-    counts = {n: v for n, v in vars(k).items() if n not in ("spare", "tile")}
-    rows = np.broadcast_arrays(*counts.values(), *k.spare[:4])
-    for row in zip(*(column.tolist() for column in rows), strict=True):
-        one, spare = dict(zip(counts, row, strict=False)), row[-4:]
-        each = sum(one[n] for n in ("loads", "conversions", "multiplies", "filter_loads", "others"))
-        warps = math.ceil(one["threads"] / WARP)
-        yield Products(
-            rate="lanes", multiplies=one["turns"] * one["multiplies"] * WARP * warps,
-            threads=int(one["threads"]), blocks=int(one["blocks"]), held=one["held"] + 24,
-            shared=one["shared"], built=0, loaded=one["blocks"] * one["unique"],
-            rows=one["turns"] * one["rounds"], rounds=one["rounds"],
-            ahead=one["ahead"] * one["load_bytes"] * one["threads"], width=one["results"], depth=1,
-            chunks=1, spare=(spare[0], spare[1], spare[2], spare[3]),
-            issued=one["turns"] * each + one["stores"],
+def _lanes(k: Cost | Staged) -> Products:
+    """Of CUDA cores, from what is known of their templates there."""
+    if isinstance(k, Staged):
+        issued = k.turns * k.code
+        return Products(
+            rate="lanes", multiplies=issued * k.threads, threads=k.threads, blocks=k.blocks,
+            held=k.work.registers, shared=k.shared, built=0,
+            loaded=k.blocks * k.turns * k.work.brought, rows=k.turns, rounds=k.turns,
+            ahead=k.stages * k.work.staged, width=issued, depth=1, chunks=1,
+            spare=_four(k.work.spare), issued=issued,
         )  # fmt: skip
+    each = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
+    return Products(
+        rate="lanes", multiplies=k.turns * k.multiplies * WARP * np.ceil(k.threads / WARP),
+        threads=k.threads, blocks=k.blocks, held=k.held + 24, shared=k.shared, built=0,
+        loaded=k.blocks * k.unique, rows=k.turns * k.rounds, rounds=k.rounds,
+        ahead=k.ahead * k.load_bytes * k.threads, width=k.results, depth=1, chunks=1,
+        spare=_four(k.spare), issued=k.turns * each + k.stores,
+    )  # fmt: skip
+
+
+def _four(spare: Sequence[Any]) -> tuple[Any, ...]:
+    return (*spare, 1.0, 1.0, 1.0, 1.0)[:4]
 
 
 def variant(template: str, config: Any) -> int:

@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from tilewright.select.cost import DESCRIBED, cost
-from tilewright.select.counts import Array, Cost
+from tilewright.select.counts import Array, Cost, parameters
 from tilewright.select.features import features, features_of
+from tilewright.select.staged import Staged
 from tilewright.select.trees import Forest, read
 from tilewright.target import Target
 from tilewright.target.devices import gpu
@@ -79,13 +80,6 @@ def ranked(p: Problem, target: Target, count: int | None = None) -> list[Ranked]
     return made
 
 
-def parameters(configs: Sequence[Any]) -> Array:
-    """(sets, parameters) of a template's parameters."""
-    if isinstance(configs, Tiles):
-        return configs.table.astype("float64")
-    return np.array([tuple(vars(c).values()) for c in configs], "float64")
-
-
 def slower(p: Conv, sets: list[tuple[str, Array]], target: Target) -> Array:
     """(sets of all templates,): the logarithm of each time by that of the best, as it is guessed;
     ``sets`` has (sets, parameters) of each template."""
@@ -120,7 +114,7 @@ def fitting(
 
 def _fitting(
     p: Conv, template: Template, configs: Sequence[Any], target: Target, known: bool = True
-) -> tuple[Sequence[Any], Cost]:
+) -> tuple[Sequence[Any], Cost | Staged]:
     """The same with what they cost."""
     k, limits = cost(p, template.name, parameters(configs)), target.limits
     kinds: Sequence[int] = ()

@@ -15,6 +15,7 @@ from tilewright.te import Tensor
 from tilewright.topi.columns import Tiles
 from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.declared import Declared
+from tilewright.topi.gpu.staged_times import Work
 from tilewright.topi.opencl import candidates as opencl
 from tilewright.topi.parameters import needed, too_small
 from tilewright.topi.pieces.counts import Counts
@@ -58,6 +59,7 @@ class Template:
     priced : whether these times are in a unit that all templates with prices for a kind of target
         share: of several, the one whose best is the cheapest is preferred.
     most : how many of the best are worth trying, where times are predicted; None for all.
+    work : what blocks of tiles with columns do, of those that stage tiles of images.
     """
 
     name: str
@@ -81,6 +83,7 @@ class Template:
     counts: Callable[[Any, Any], Counts] | None = None
     priced: bool = False
     most: int | None = None
+    work: Callable[[Any, Any], Work] | None = None
 
     def declare(self, p: Problem, config: Any, batch: Any = None) -> Declared:
         """What :attr:`schedule` takes: the program of a problem. Raises :class:`ScheduleError` for

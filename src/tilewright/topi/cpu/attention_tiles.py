@@ -20,7 +20,7 @@ def suits(p: Problem) -> bool:
     return isinstance(p, Attention)
 
 
-def attention_tiles(p: Attention, target: Target) -> dict[AttentionTile, float]:
+def attention_times(p: Attention, target: Target) -> dict[AttentionTile, float]:
     """The tiles worth trying: of as many sums as registers hold, in blocks of rows whose scores
     stay in the first-level cache, or the second; tasks enough for all threads."""
     from tilewright.runtime.llvm_host import thread_count

@@ -41,7 +41,7 @@ def suits(p: Problem) -> bool:
     )
 
 
-def byte_tiles(p: Convolution | Gemm, target: Target) -> dict[ByteTile, float]:
+def byte_times(p: Convolution | Gemm, target: Target) -> dict[ByteTile, float]:
     """For :func:`~tilewright.topi.sketches.byte_dots.schedule_bytes`, with what each takes."""
     from tilewright.runtime.llvm_host import thread_count
 

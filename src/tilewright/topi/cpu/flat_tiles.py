@@ -93,7 +93,7 @@ def suits(p: Problem) -> bool:
     return p.pass_ == "forward"
 
 
-def flat_tiles(p: Convolution, target: Target) -> dict[FlatTile, float]:
+def flat_times(p: Convolution, target: Target) -> dict[FlatTile, float]:
     """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, with what each takes."""
     either = [FlatWindows.of(p, across) for across in (False, True)]
     cores, most, found = _Cores.of(target), lanes(p, target), {}

@@ -49,7 +49,7 @@ def suits_words(p: Problem) -> bool:
     return rest == 0 and p.channels % LANES == 0 and not few
 
 
-def group_tiles(p: Convolution, target: Target) -> dict[GroupTile, float]:
+def group_times(p: Convolution, target: Target) -> dict[GroupTile, float]:
     """For :func:`~tilewright.topi.sketches.group_windows.schedule_groups`, with what each takes."""
     wide, found = min(lanes(p, target), LANES), {}
     first, *_, width = p.out_extents if p.rank > 1 else (1, *p.out_extents)

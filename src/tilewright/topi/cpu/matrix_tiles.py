@@ -55,7 +55,7 @@ def suits(p: Problem) -> bool:
     return p.groups == 1 or min(p.multiplier, p.channels // p.groups) >= SIDE
 
 
-def band_tiles(p: Convolution | Gemm, target: Target) -> dict[BandTile, float]:
+def band_times(p: Convolution | Gemm, target: Target) -> dict[BandTile, float]:
     """For :func:`~tilewright.topi.sketches.matrix_tiles.schedule_matrix_tiles`, with what each
     takes."""
     cut, found = TileCut(p), {}

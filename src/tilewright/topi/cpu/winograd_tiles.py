@@ -39,7 +39,7 @@ def suits(p: Problem) -> bool:
     return isinstance(p, Conv) and p.is_winograd
 
 
-def winograd_tiles(p: Conv, target: Target) -> dict[WinogradTile, float]:
+def winograd_times(p: Conv, target: Target) -> dict[WinogradTile, float]:
     """For :func:`~tilewright.topi.sketches.winograd.schedule_winograd`, with what each takes."""
     most = lanes(p, target)
     wide, limit, found = min(most, power(p.out_channels)), registers(target, most), {}

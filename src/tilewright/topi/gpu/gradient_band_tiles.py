@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.target.devices import STATIC_SHARED
 from tilewright.topi.columns import combinations, pick
 from tilewright.topi.gpu.machine import MACHINE, is_planar
-from tilewright.topi.gpu.staged_times import Work, worth_trying
+from tilewright.topi.gpu.staged_times import Work, spare_of, worth_trying
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.row_band_cuts import DEPTH, ROWS, SHARES, RowBands, RowBandTile
 
@@ -45,8 +45,22 @@ def suits_bands(p: Conv) -> bool:
 def gradient_band_tiles(p: Conv) -> Sequence[RowBandTile]:
     """Tiles that fit registers and shared memory: in as many blocks as SMs hold at once, or some
     more or less."""
-    (height, _), channels, (sh, sw) = p.out_image, p.out_channels, p.stride
     blocks, columns, warps, stages = combinations((1, 2, 4, 7), (16, 32, 64), (8, 4), (1, 2, 3))
+    tile = RowBandTile(blocks, columns, warps, stages, stages)
+    done = work(p, tile)
+    resident = done.resident(stages)
+    which, turn = combinations(np.flatnonzero(resident), range(4))
+    fit, done = resident[which], done.pick(which)
+    wanted = np.choose(turn, [fit, np.maximum(1, fit - 1), 2 * fit, 3 * fit]) * MACHINE.sms
+    chunks = np.clip(wanted // p.out_channels, 1, done.line)
+    tile = pick(tile, which, chunks=chunks)
+    return worth_trying(tile, done.micros(-(-done.line // chunks), tile.stages))
+
+
+def work(p: Conv, tile: Any) -> Work:
+    """What blocks of tiles do."""
+    (height, _), (sh, sw) = p.out_image, p.stride
+    blocks, columns, warps, stages = tile.blocks, tile.columns, tile.warps, tile.stages
     cut: Any = RowBands(p, blocks, columns)
     products, held = blocks * columns // DEPTH * p.kernel_w * sh, _held(cut, stages)
     fits = ROWS * blocks < 2 * max(ROWS, height)
@@ -55,19 +69,13 @@ def gradient_band_tiles(p: Conv) -> Sequence[RowBandTile]:
     fits &= warps * p.kernel_w * sh * 512 <= STATIC_SHARED
     rows = (blocks + 1) * sh * sw + blocks  # times eight, of ``columns`` columns
     seen = ROWS * columns * rows + ROWS * blocks * SHARES * sum(cut.around)
-    work = Work(
+    return Work(
         warps=warps, registers=held, staged=0, kept=0,
-        line=-(-p.batch * math.prod(cut.grid) // warps), beside=channels, products=0, loads=0,
+        line=-(-p.batch * math.prod(cut.grid) // warps), beside=p.out_channels, products=0, loads=0,
         issued=products * _PRODUCT + _TILE, once=0, brought=2 * warps * seen, moved=p.bytes,
         fits=fits, latency=_LATENCY / stages,
+        spare=spare_of((height, p.image[1]), (cut.rows, columns * sw), (ROWS * rows, columns)),
     )  # fmt: skip
-    resident = work.resident(stages)
-    which, turn = combinations(np.flatnonzero(resident), range(4))
-    fit, work = resident[which], work.pick(which)
-    wanted = np.choose(turn, [fit, np.maximum(1, fit - 1), 2 * fit, 3 * fit]) * MACHINE.sms
-    chunks = np.clip(wanted // channels, 1, work.line)
-    tile = pick(RowBandTile(blocks, columns, warps, stages, stages), which, chunks=chunks)
-    return worth_trying(tile, work.micros(-(-work.line // chunks), tile.stages))
 
 
 def _held(cut: Any, stages: Any) -> Any:

@@ -24,7 +24,7 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.topi.columns import Array, combinations, once, pick
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.machine import BARRIERS, HALVES, MACHINE, is_planar, sees_nothing
-from tilewright.topi.gpu.staged_times import Work, brought, worth_trying
+from tilewright.topi.gpu.staged_times import Work, brought, spare_of, worth_trying
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.gradient_tiles import GradientTiles
 from tilewright.topi.pieces.reduction_tiles import GradientPixelTile
@@ -56,8 +56,20 @@ def suits_pixel_sums(p: Conv) -> bool:
 def gradient_pixel_tiles(p: Conv) -> Sequence[GradientPixelTile]:
     """Tiles that fit shared memory and registers, the best guess first: in as many blocks as SMs
     hold at once, or with one less in each."""
-    tile, size = _blocks(p), dtype(p.dtype).bytes
+    tile = _blocks(p)
+    done = work(p, tile)
+    held = done.resident(tile.stages)
+    which, fewer = combinations(np.flatnonzero(held), (0, 1))
+    some, resident = done.pick(which), np.maximum(1, held[which] - fewer)
+    chunks = np.clip(resident * MACHINE.sms // some.beside, 1, some.line)
+    found = pick(tile, which, chunks=chunks)
+    return worth_trying(found, some.micros(-(-some.line // chunks), found.stages, resident))
+
+
+def work(p: Conv, tile: Any) -> Work:
+    """What blocks of tiles do."""
     cut: Any = GradientTiles(p, tile)
+    size = dtype(p.dtype).bytes
     threads = tile.lanes * tile.across * tile.images * tile.down
     groups = -(-p.channels // tile.channels)
     line = -(-p.batch // tile.images) * math.prod(cut.grid)
@@ -67,20 +79,17 @@ def gradient_pixel_tiles(p: Conv) -> Sequence[GradientPixelTile]:
     issued = pairs * tile.vector + sum(loads) * (1 + tile.vector * (2 - size // 2)) + _TURN
     sides = np.stack([*np.broadcast_arrays(*cut.x_tile, *cut.dy_tile)]).max(axis=0)
     rows = math.prod(cut.x_tile[:3]) + math.prod(cut.dy_tile[:3])
-    work = Work(
-        warps=threads // WARP, registers=-(-_held(p, tile.vector, tile.columns) // 8) * 8,
+    return Work(
+        warps=-(-threads // WARP), registers=-(-_held(p, tile.vector, tile.columns) // 8) * 8,
         staged=rows * tile.channels * size, kept=threads * p.kernel_w * tile.vector * 4 + BARRIERS,
         line=line, beside=groups, products=0, loads=read, issued=issued,
         once=_ONCE + 2 * math.prod(p.kernel) * tile.vector,
         brought=brought(rows, tile.channels * size), moved=p.bytes, fits=sides <= LARGEST,
-        latency=_LATENCY,
+        latency=_LATENCY, spare=spare_of(
+            (p.out_image[0] if cut.sees else p.height, p.out_image[1], p.channels, p.batch),
+            (tile.height, tile.width, tile.channels, tile.images),
+        ),
     )  # fmt: skip
-    held = work.resident(tile.stages)
-    which, fewer = combinations(np.flatnonzero(held), (0, 1))
-    resident = np.maximum(1, held[which] - fewer)
-    chunks = np.clip(resident * MACHINE.sms // groups[which], 1, line[which])
-    found, turns = pick(tile, which, chunks=chunks), -(-line[which] // chunks)
-    return worth_trying(found, work.pick(which).micros(turns, found.stages, resident))
 
 
 def _blocks(p: Conv) -> Any:

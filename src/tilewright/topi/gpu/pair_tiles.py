@@ -16,7 +16,7 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.topi.columns import Array, columns
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.machine import CHANNELS, is_planar, slides
-from tilewright.topi.gpu.staged_times import Work, brought, in_turns
+from tilewright.topi.gpu.staged_times import Work, brought, in_turns, spare_of
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.pair_cuts import pair_cut
@@ -69,6 +69,13 @@ def suits_sparse_pairs(p: Conv) -> bool:
 @functools.lru_cache(64)
 def _ranked(p: Conv, kind: type[PairTile]) -> Sequence[PairTile]:
     tile: Any = columns(kind, _warps(p, kind))
+    # A block with more images than there are has one tile.
+    longest = np.where(tile.images_per_mma <= p.batch, np.inf, 1)
+    return in_turns(tile, work(p, tile), longest)
+
+
+def work(p: Conv, tile: Any) -> Work:
+    """What blocks of tiles do."""
     cut: Any = pair_cut(p, tile)
     rows, across = cut.seen(tile.high, tile.wide)
     results, warps = tile.high * tile.wide, tile.down * tile.across * tile.lots
@@ -78,7 +85,7 @@ def _ranked(p: Conv, kind: type[PairTile]) -> Sequence[PairTile]:
     stored = tile.images_per_mma * results * tile.channels // (64 * warps)
     step = p.stride if p.pass_ == "forward" else (1, 1)
     images = math.prod(p.result_image) + math.prod(cut.image)
-    work = Work(
+    return Work(
         warps=warps, registers=registers(cut),
         staged=2 * tile.images_per_mma * rows * across * tile.channels,
         kept=2 * tile.images_per_mma * results * (tile.channels + _PIECE),
@@ -89,9 +96,8 @@ def _ranked(p: Conv, kind: type[PairTile]) -> Sequence[PairTile]:
         brought=brought(tile.images_per_mma * rows * across, tile.channels * 2),
         moved=2 * p.batch * p.channels * images * np.where(beside > 1, 1.15, 1.0),
         fits=np.maximum(rows, across) <= LARGEST,
+        spare=spare_of(extents[1:] + extents[:1], sizes[1:] + sizes[:1], (rows, across)),
     )  # fmt: skip
-    # A block with more images than there are has one tile.
-    return in_turns(tile, work, np.where(tile.images_per_mma <= p.batch, np.inf, 1))
 
 
 def _warps(p: Conv, kind: type[PairTile]) -> list[tuple[int, ...]]:

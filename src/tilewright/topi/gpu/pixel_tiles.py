@@ -18,7 +18,7 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.topi.columns import Array, best, columns, pick
 from tilewright.topi.gpu.banks import bank_conflicts
 from tilewright.topi.gpu.machine import slides
-from tilewright.topi.gpu.staged_times import Work, brought, in_turns, written
+from tilewright.topi.gpu.staged_times import Work, brought, in_turns, spare_of, written
 from tilewright.topi.nn.depthwise_byte_dots import APART
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
@@ -41,15 +41,22 @@ _TURNED = 0.75
 @functools.lru_cache(64)
 def box_tiles(p: Conv) -> Sequence[BoxTile]:
     """Tiles that fit, the best guess first."""
-    tile, size, (height, width) = _blocks(p), dtype(p.dtype).bytes, p.result_image
+    tile = _blocks(p)
+    found = in_turns(tile, work(p, tile))
+    return found or (BoxTile(1, 1, 1, 1, 1, 16 // dtype(p.dtype).bytes, keeps=0),)
+
+
+def work(p: Conv, tile: Any) -> Work:
+    """What blocks of tiles do."""
+    size, (height, width) = dtype(p.dtype).bytes, p.result_image
     (rows, across, channels), (h, w, c) = seen(p, tile), tile.whole
     beside = -(-p.channels // c)
     read = math.prod(p.out_image if p.pass_ == "dgrad" else p.image)
     # Parts of pixels reach memory one after the other.
     moved = p.batch * p.channels * (height * width + read) * size * np.where(beside > 1, 1.24, 1.0)
     registers = np.maximum(32, _registers(p, tile)[1])
-    loads, issued = _work(p, tile)
-    work = Work(
+    loads, issued = _instructions(p, tile)
+    return Work(
         warps=-(-math.prod(tile.threads) // WARP), registers=registers,
         staged=rows * across * channels * size,
         kept=p.kernel_h * channels * multiplied(p, tile)[2], line=-(-height // h),
@@ -57,9 +64,8 @@ def box_tiles(p: Conv) -> Sequence[BoxTile]:
         loads=0, issued=issued + loads * (_conflicts(p, tile) - 1), once=0,
         brought=brought(rows * across, channels * size), moved=moved,
         fits=np.maximum(rows, across) <= LARGEST,
+        spare=spare_of((*p.result_image, p.channels), tile.within(p), (rows, across)),
     )  # fmt: skip
-    found = in_turns(tile, work)
-    return found or (BoxTile(1, 1, 1, 1, 1, 16 // size, keeps=0),)
 
 
 def _conflicts(p: Conv, tile: Any) -> Array:
@@ -135,7 +141,7 @@ def _registers(p: Conv, tile: Any) -> tuple[Any, Any]:
     return kept, kept // 2 + tile.columns * tile.vector + _OTHERS
 
 
-def _work(p: Conv, tile: Any) -> tuple[Array, Array]:
+def _instructions(p: Conv, tile: Any) -> tuple[Array, Array]:
     """Loads of a thread in a turn, and its instructions with these."""
     kh, converted = p.kernel_h, _CONVERTED.get(dtype(p.dtype).bytes, 0.0)
     narrow, (kw, own, _), dots = converted > 0, multiplied(p, tile), has_dots(p, tile)
@@ -151,7 +157,7 @@ def _dear(p: Conv, tile: Any) -> Array:
     """Instructions for each result, dearer where few warps have room for their registers."""
     results = tile.rows * tile.columns * tile.vector
     warps = REGISTERS / (WARP * np.maximum(32, _registers(p, tile)[1]))
-    return np.asarray(written(_work(p, tile)[1]) / results * (1 + 7 / warps))
+    return np.asarray(written(_instructions(p, tile)[1]) / results * (1 + 7 / warps))
 
 
 def suits_boxes(p: Conv) -> bool:

@@ -17,14 +17,14 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.topi.columns import Array, columns, combinations, pick
 from tilewright.topi.gpu.machine import is_planar, slides
 from tilewright.topi.gpu.pair_tiles import PRODUCT
-from tilewright.topi.gpu.staged_times import Work, brought, in_turns
+from tilewright.topi.gpu.staged_times import Work, brought, in_turns, spare_of
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.plane_band_cuts import CHUNK, PIXELS, band_cut, row_conflicts
 from tilewright.topi.pieces.strip_tiles import PLANE_OUTPUTS, PlaneBandTile
 
 #: Bytes of an element.
-SIZE = 2
+_SIZE = 2
 #: Products for a row of results at most, by what was measured: with as many as filters of thirteen
 #: rows need, two for each, others are as fast on small images.
 _LONGEST = 26
@@ -38,7 +38,7 @@ _POWERS, _ROWS = (1, 2, 4, 8, 16), (1, 2, 3, 4, 5, 6, 7, 8, 14)
 #: Warps of a block at most; channels and warps down an image of a block.
 _WARPS, _CHANNELS, _DOWN = 16, (1, 2), (1, 2, 4)
 #: Instructions for a chunk that a thread copies.
-PER_CHUNK = 20
+_PER_CHUNK = 20
 
 
 def suits_plane_bands(p: Conv) -> bool:
@@ -61,25 +61,32 @@ def plane_band_tiles(p: Conv) -> Sequence[PlaneBandTile]:
     blocks = pick(blocks, _waste(p, blocks) <= _WASTE * least.min(initial=math.inf))
     own, boxed = combinations(range(len(blocks.rows)), (1, 0) if _width(p) % CHUNK == 0 else (0,))
     tile = pick(blocks, own, boxed=boxed)
+    # A block with more images than there are has one tile.
+    return in_turns(tile, work(p, tile), np.where(tile.matrix[0] <= p.batch, np.inf, 1))
+
+
+def work(p: Conv, tile: Any) -> Work:
+    """What blocks of tiles do."""
     cut: Any = band_cut(p, tile)
     images_per_mma, channels, rows, row_stride = cut.box
     number, lines = tile.down * tile.across * tile.channels, images_per_mma * channels * rows
     apart = tile.size[1] * cut.stride[1]  # from a box to the one beside it
     strange = (np.maximum(rows, row_stride) > LARGEST) | ((cut.grid[2] > 1) & (apart % CHUNK > 0))
     images = math.prod(cut.image) + math.prod(cut.result)
-    copied = PER_CHUNK * chunks(cut) // (WARP * number)
-    work = Work(
-        warps=number, registers=registers(cut), staged=SIZE * lines * row_stride,
-        kept=SIZE * tile.matrix[0] * math.prod(tile.size),
+    copied = _PER_CHUNK * chunks(cut) // (WARP * number)
+    return Work(
+        warps=number, registers=registers(cut), staged=_SIZE * lines * row_stride,
+        kept=_SIZE * tile.matrix[0] * math.prod(tile.size),
         line=tiles_of(p, cut), beside=cut.grid[0],
         products=products(cut) * PRODUCT[PIXELS // 2] / PRODUCT[8],
         loads=3 * loads(cut) * row_conflicts(cut) / 4,
         issued=3 * loads(cut) + 6 * tile.rows + 20 + np.where(tile.boxed, 0, copied),
-        once=8 * bands(cut), brought=brought(lines, row_stride * SIZE),
-        moved=SIZE * p.batch * p.channels * images, fits=(tile.boxed == 0) | ~strange,
+        once=8 * bands(cut), brought=brought(lines, row_stride * _SIZE),
+        moved=_SIZE * p.batch * p.channels * images, fits=(tile.boxed == 0) | ~strange,
+        spare=spare_of(
+            (*p.result_image, p.batch), (*tile.size[:2], images_per_mma), (rows, row_stride)
+        ),
     )  # fmt: skip
-    # A block with more images than there are has one tile.
-    return in_turns(tile, work, np.where(tile.matrix[0] <= p.batch, np.inf, 1))
 
 
 def _blocks(p: Conv, warps: Sequence[tuple[int, int, int]]) -> list[tuple[int, ...]]:
@@ -137,14 +144,6 @@ def bands(cut: Any) -> Any:
 def registers(cut: Any) -> Any:
     """Registers of a thread: sums, bands, pixels, and others."""
     return bands(cut) + 4 * cut.rows + 8 + _OTHERS
-
-
-def shared(cut: Any, tile: Any) -> Any:
-    """Bytes of shared memory of a block: images and results, which take the place of an image
-    where no other is on its way."""
-    image, results = math.prod(cut.box), tile.matrix[0] * math.prod(tile.size)
-    one = np.maximum(image, results)
-    return SIZE * np.where(tile.stages > 1, tile.stages * image + results, one)
 
 
 def chunks(cut: Any) -> Any:

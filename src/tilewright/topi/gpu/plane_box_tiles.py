@@ -18,7 +18,7 @@ from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.topi.columns import Array, columns, combinations, pick
 from tilewright.topi.gpu.machine import slides
 from tilewright.topi.gpu.register_model import divisors
-from tilewright.topi.gpu.staged_times import Work, brought, in_turns
+from tilewright.topi.gpu.staged_times import Work, brought, in_turns, spare_of
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.depthwise_forward import whole
 from tilewright.topi.operators.conv import Conv
@@ -46,6 +46,11 @@ def suits_plane_boxes(p: Conv) -> bool:
 def plane_box_tiles(p: Conv) -> Sequence[PlaneBoxTile]:
     """Tiles that fit."""
     tile = _blocks(p, _threads(p))
+    return in_turns(tile, work(p, tile))
+
+
+def work(p: Conv, tile: Any) -> Work:
+    """What blocks of tiles do."""
     cut: Any = plane_cut(p, tile)
     (channels, rows, row_stride), size = cut.box, dtype(p.dtype).bytes
     high, wide = cut.sees(0, tile.rows), cut.sees(1, tile.columns)
@@ -55,7 +60,7 @@ def plane_box_tiles(p: Conv) -> Sequence[PlaneBoxTile]:
     converted = (high * wide + results) * (size == 2)
     apart = tile.size[2] * cut.stride[1] * size  # from a box to the one beside it
     moved = p.batch * p.channels * (math.prod(cut.image) + math.prod(cut.result)) * size
-    work = Work(
+    return Work(
         warps=-(-channels * tile.threads_y * tile.threads_x // WARP), registers=_registers(p, tile),
         staged=channels * rows * row_stride * size, kept=0, line=p.batch, beside=math.prod(grid),
         products=0, loads=loads * vector * size / WIDEST,
@@ -63,8 +68,8 @@ def plane_box_tiles(p: Conv) -> Sequence[PlaneBoxTile]:
         brought=brought(channels * rows, cut.sees(1, tile.size[2]) * size), moved=moved,
         fits=(np.maximum(rows, row_stride) <= LARGEST)
         & ((grid[2] == 1) | (apart % CHUNK == 0)),
+        spare=spare_of(cut.result, tile.size[1:], (rows, row_stride)),
     )  # fmt: skip
-    return in_turns(tile, work)
 
 
 def _threads(p: Conv) -> Any:

@@ -4,8 +4,9 @@ trees of the choice decide; what is here keeps those that are worth their look."
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,8 @@ class Work:
     moved : bytes of all images, as memory moves them.
     fits : whether copies can be made.
     latency : by how much a warp's instructions take longer that no other warp hides.
+    spare : by dimension, results for which there is room in tiles by those there are, and what
+        tiles bring of an image by what they have of results.
     """
 
     warps: Any
@@ -58,11 +61,21 @@ class Work:
     moved: Any
     fits: Any = True
     latency: Any = 6.0
+    spare: tuple[Any, ...] = ()
 
     def pick(self, which: Any) -> Work:
         """Those of some tiles, as NumPy indexes them."""
-        every = np.broadcast_arrays(*vars(self).values())
-        return Work(*(x[which] for x in every))
+        *counts, spare = vars(self).values()
+        every = [x[which] for x in np.broadcast_arrays(*counts, *spare)]
+        return replace(Work(*every[: len(counts)]), spare=tuple(every[len(counts) :]))
+
+    def shares(self, tile: Any) -> tuple[Any, Any]:
+        """Blocks that share a line of such tiles, which now have all parameters, and how many of
+        them each goes through."""
+        if hasattr(tile, "chunks"):
+            return tile.chunks, -(-self.line // tile.chunks)
+        turns = np.minimum(tile.turns, self.line)
+        return -(-self.line // turns), turns
 
     def resident(self, stages: Any) -> Any:
         """Blocks that an SM holds, with memory for as many tiles each."""
@@ -82,6 +95,17 @@ class Work:
             np.where(stages == 1, *_WAITS), resident,
         )  # fmt: skip
         return np.where(fit > 0, time, np.inf)
+
+
+def spare_of(
+    extents: Sequence[int], sizes: Sequence[Any], seen: Sequence[Any] = ()
+) -> tuple[Any, ...]:
+    """The room to spare in tiles of some ``sizes``, and by how much what they see of an image, in
+    rows and columns, is more than they have of results."""
+    spare = [-(-n // size) * size / n for n, size in zip(extents, sizes, strict=True)]
+    if seen:
+        spare.append(math.prod(seen) / (sizes[0] * sizes[1]))
+    return tuple(spare)
 
 
 def written(issued: Any) -> Any:

@@ -10,19 +10,14 @@ from tilewright.target.target import Target
 from tilewright.topi.gpu import banded_tiles as banded
 from tilewright.topi.gpu import candidates as gpu
 from tilewright.topi.gpu import depthwise_plane_products as plane_products
+from tilewright.topi.gpu import gradient_band_tiles as band_sums
+from tilewright.topi.gpu import gradient_pixel_tiles as pixel_sums
+from tilewright.topi.gpu import pair_tiles as pairs
+from tilewright.topi.gpu import pixel_tiles as pixels
+from tilewright.topi.gpu import plane_band_tiles as plane_bands
+from tilewright.topi.gpu import plane_box_tiles as plane_boxes
 from tilewright.topi.gpu import plane_gradient_tiles as plane_gradient
 from tilewright.topi.gpu import staged_tiles as staged
-from tilewright.topi.gpu.gradient_band_tiles import gradient_band_tiles, suits_bands
-from tilewright.topi.gpu.gradient_pixel_tiles import gradient_pixel_tiles, suits_pixel_sums
-from tilewright.topi.gpu.pair_tiles import (
-    pair_tiles,
-    sparse_pair_tiles,
-    suits_pairs,
-    suits_sparse_pairs,
-)
-from tilewright.topi.gpu.pixel_tiles import box_tiles, suits_boxes
-from tilewright.topi.gpu.plane_band_tiles import plane_band_tiles, suits_plane_bands
-from tilewright.topi.gpu.plane_box_tiles import plane_box_tiles, suits_plane_boxes
 from tilewright.topi.gpu.reductions import reduction_tiles
 from tilewright.topi.gpu.row_product_tiles import row_product_tiles, suits_row_products
 from tilewright.topi.opencl import candidates as opencl
@@ -118,10 +113,10 @@ GPU = (
              form=form, counts=register_counts, operators=ANY_DEPTHWISE, where=_is_depthwise),
     Template("gpu.planes", PlaneTile, schedule_planes, _IMAGES, False, True, gpu.small_plane_tiles,
              shared=True, where=gpu.has_small_planes, form=form, counts=plane_counts),
-    _ranked("gpu.plane_tiles", PlaneBoxTile, schedule_boxes, plane_box_tiles,
-          suits_plane_boxes, least=90, matrices=False),
-    _ranked("gpu.plane_bands", PlaneBandTile, schedule_strips, plane_band_tiles,
-          suits_plane_bands, least=90),
+    _ranked("gpu.plane_tiles", PlaneBoxTile, schedule_boxes, plane_boxes.plane_box_tiles,
+          plane_boxes.suits_plane_boxes, least=90, matrices=False, work=plane_boxes.work),
+    _ranked("gpu.plane_bands", PlaneBandTile, schedule_strips, plane_bands.plane_band_tiles,
+          plane_bands.suits_plane_bands, least=90, work=plane_bands.work),
     _guessed("gpu.toeplitz", ToeplitzTile, schedule_banded, banded.toeplitz_guesses,
              banded.suits, arch="sm_90a", counts=banded_counts),
     _ranked("gpu.toeplitz_staged", StagedTile, schedule_banded, staged.staged_tiles,
@@ -141,12 +136,13 @@ GPU = (
     Template("gpu.pixels", PixelTile, schedule_registers, _IMAGES, True, True, gpu.pixel_tiles,
              shared=True, form=form, counts=register_counts, types=_FLOATS_AND_BYTES,
              operators=ANY_DEPTHWISE, where=_is_depthwise),
-    _ranked("gpu.pixel_tiles", BoxTile, schedule_boxes, box_tiles, suits_boxes, last=True,
-          least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form),
-    _ranked("gpu.channel_pairs", PairTile, schedule_strips, pair_tiles, suits_pairs,
-          last=True, least=90),
-    _ranked("gpu.sparse_pairs", SparsePairTile, schedule_strips, sparse_pair_tiles,
-          suits_sparse_pairs, last=True, least=90),
+    _ranked("gpu.pixel_tiles", BoxTile, schedule_boxes, pixels.box_tiles, pixels.suits_boxes,
+          last=True, least=90, matrices=False, types=_FLOATS_AND_BYTES, form=box_form,
+          work=pixels.work),
+    _ranked("gpu.channel_pairs", PairTile, schedule_strips, pairs.pair_tiles, pairs.suits_pairs,
+          last=True, least=90, work=pairs.work),
+    _ranked("gpu.sparse_pairs", SparsePairTile, schedule_strips, pairs.sparse_pair_tiles,
+          pairs.suits_sparse_pairs, last=True, least=90, work=pairs.work),
     Template("gpu.reduction_planes", ReductionTile, schedule_reductions, _WGRAD, False, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
@@ -157,14 +153,14 @@ GPU = (
           suits_row_products, passes=_WGRAD, arch="sm_90a"),
     _guessed("gpu.plane_gradient", PlaneGradientTile, schedule_plane_gradient,
              plane_gradient.guesses, plane_gradient.suits_plane_gradient, passes=_WGRAD),
-    _ranked("gpu.band_gradient", RowBandTile, schedule_row_bands, gradient_band_tiles,
-          suits_bands, passes=_WGRAD),
+    _ranked("gpu.band_gradient", RowBandTile, schedule_row_bands, band_sums.gradient_band_tiles,
+          band_sums.suits_bands, passes=_WGRAD, work=band_sums.work),
     _guessed("gpu.toeplitz_tf32_wgrad", GradientTile, schedule_banded,
              banded.gradient_guesses, partial(banded.suits_gradient, types=_TF32), passes=_WGRAD),
     Template("gpu.reduction_pixels", ReductionTile, schedule_reductions, _WGRAD, True, True,
              reduction_tiles, shared=True, counts=reduction_counts, form="windows",
              operators=ANY_DEPTHWISE, where=_is_depthwise),
     _ranked("gpu.reduction_pixel_tiles", GradientPixelTile, schedule_tile_sums,
-          gradient_pixel_tiles, suits_pixel_sums, passes=_WGRAD, last=True, least=90,
-          counts=tile_counts, matrices=False),
+          pixel_sums.gradient_pixel_tiles, pixel_sums.suits_pixel_sums, passes=_WGRAD, last=True,
+          least=90, counts=tile_counts, matrices=False, work=pixel_sums.work),
 )  # fmt: skip

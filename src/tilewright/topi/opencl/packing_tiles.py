@@ -38,7 +38,7 @@ def suits(p: Problem) -> bool:
     return p.pass_ == "forward" or (p.pass_ == "dgrad" and set(p.stride) == {1})
 
 
-def packing_tiles(p: Convolution, target: Target) -> dict[PackTile, float]:
+def packing_times(p: Convolution, target: Target) -> dict[PackTile, float]:
     """For :func:`~tilewright.topi.sketches.packing.schedule_packing`."""
     place = machine(target)
     held = {t: _registers(p, t) for t in _tiles(p, place)}

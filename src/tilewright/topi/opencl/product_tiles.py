@@ -27,7 +27,7 @@ def suits(p: Problem) -> bool:
     return is_product(p, ("float16", "float32", "float64"))
 
 
-def item_product_tiles(p: Problem, target: Target) -> dict[ItemTile, float]:
+def item_product_times(p: Problem, target: Target) -> dict[ItemTile, float]:
     """For :func:`~tilewright.topi.sketches.item_products.schedule_item_products`."""
     place, found = machine(target), matrices(p)
     rows, columns = found.height, static(found.product.shape[2], "columns")
@@ -54,7 +54,7 @@ def item_product_tiles(p: Problem, target: Target) -> dict[ItemTile, float]:
     return tiles or {ItemTile(1, 1, 1, 1, 16, 1): 0.0}
 
 
-def item_dot_tiles(p: Problem, target: Target) -> dict[DotTile, float]:
+def item_dot_times(p: Problem, target: Target) -> dict[DotTile, float]:
     """For :func:`~tilewright.topi.sketches.dots.schedule_item_dots`."""
     place, size = machine(target), dtype(p.accumulate).bytes
     *_, m, n = p.result.shape

@@ -74,6 +74,15 @@ def dimensions(
     return tuple(Dimension(*one) for one in each)
 
 
+def by_dimension(values: Sequence[int]) -> str:
+    """Numbers in words of a problem, one where all are equal.
+
+    >>> by_dimension([3, 3]), by_dimension([1, 5])
+    ('3', '1x5')
+    """
+    return "x".join(map(str, values if len(set(values)) > 1 else values[:1]))
+
+
 def channels_first(shape: tuple[int, ...]) -> tuple[int, ...]:
     """Of a shape with channels last."""
     return (shape[0], shape[-1], *shape[1:-1])

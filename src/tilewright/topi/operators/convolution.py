@@ -13,6 +13,7 @@ from tilewright.topi.batch import Batch
 from tilewright.topi.operators.conv_shapes import (
     BLOCKED,
     Dimension,
+    by_dimension,
     channels_first,
     transposed_shape,
 )
@@ -53,7 +54,7 @@ class Convolution(Problem):
     #: Whether filters of depthwise convolutions lie as (channels, multiplier, ...) in every layout.
     OWN_FILTERS: ClassVar[bool] = False
     FORMS: ClassVar[tuple[str, ...]] = (
-        "declare", "nn.flat_windows", "nn.group_windows", "nn.group_words", "nn.box_windows",
+        "declare", "nn.flat_sums", "nn.group_windows", "nn.group_words", "nn.box_windows",
         "nn.packed_windows", "nn.byte_dots", "nn.matrix_tiles", "nn.winograd",
     )  # fmt: skip
     PASSES: ClassVar[Mapping[str, str]] = {"forward": "", "dgrad": "data", "wgrad": "filter"}
@@ -311,12 +312,16 @@ class Convolution(Problem):
     @classmethod
     def add_arguments(cls, add: Any) -> None:
         """``--input``, ``--filter`` and so on."""
-        conv_arguments().add_arguments(add)
+        from tilewright.topi.operators import conv_arguments  # for the command line alone
+
+        conv_arguments.add_arguments(add)
 
     @classmethod
     def from_arguments(cls, args: Any, common: Mapping[str, Any]) -> list[Problem]:
         """One for each of the shapes and layouts."""
-        return list(conv_arguments().from_arguments(cls, args, common))
+        from tilewright.topi.operators import conv_arguments
+
+        return list(conv_arguments.from_arguments(cls, args, common))
 
     # -- in PyTorch's words -------------------------------------------------------------------
 
@@ -373,17 +378,17 @@ class Convolution(Problem):
         return {
             "shape": "x".join(map(str, (self.batch, self.channels, *self.image_extents))),
             "kernel": "x".join(str(d.taps) for d in self.dims),
-            "stride": _short([d.stride for d in self.dims]),
+            "stride": by_dimension([d.stride for d in self.dims]),
             "layout": self.layout + f" to {self.result_layout}" * self.is_relaid,
         }
 
     def __str__(self) -> str:
         image = "x".join(map(str, (self.batch, self.channels, *self.image_extents)))
-        text = f"{self.operator} {self.pass_} {image} K{_short([d.taps for d in self.dims])}"
-        text += f" s{_short([d.stride for d in self.dims])}"
+        text = f"{self.operator} {self.pass_} {image} K{by_dimension([d.taps for d in self.dims])}"
+        text += f" s{by_dimension([d.stride for d in self.dims])}"
         text += f" p{','.join(map(str, self.padding))}" if any(self.padding) else ""
         spread = [d.dilation for d in self.dims]
-        text += f" d{_short(spread)}" if set(spread) != {1} else ""
+        text += f" d{by_dimension(spread)}" if set(spread) != {1} else ""
         if self.operator.startswith("depthwise"):
             text += f" m{self.multiplier}" if self.multiplier > 1 else ""
         else:
@@ -391,14 +396,3 @@ class Convolution(Problem):
             text += f" in {self.groups} groups" if self.groups > 1 else ""
         text += f" {self.dtype} {self.layout}" + f" to {self.result_layout}" * self.is_relaid
         return text + self.common_text()
-
-
-def _short(values: Sequence[int]) -> str:
-    return "x".join(map(str, values if len(set(values)) > 1 else values[:1]))
-
-
-def conv_arguments() -> Any:
-    """The module that reads and writes options, which only the command line needs."""
-    from tilewright.topi.operators import conv_arguments
-
-    return conv_arguments

@@ -8,6 +8,7 @@ from functools import cache
 
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.parameters import later
+from tilewright.topi.pieces.block_tiles import shared_out
 
 #: Threads of a warpgroup, rows of its matrix, and those that a warp has of them.
 LANES, ROWS, WARP_ROWS = 128, 64, 16
@@ -99,12 +100,7 @@ class BoxProductTile:
     def of_groups(self) -> tuple[int, ...]:
         """The part of a box that is a warpgroup's: its outermost dimensions are shared out, unless
         channels are."""
-        left, found = 1 if self.turned else self.groups, list[int]()
-        for extent in self.box:
-            parts = min(left, extent)
-            left //= parts
-            found.append(extent // parts)
-        return tuple(found)
+        return shared_out(self.box, 1 if self.turned else self.groups)
 
     @property
     def own_channels(self) -> int:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.target.devices import WARP
 from tilewright.topi.parameters import later
+from tilewright.topi.pieces.block_tiles import OwnWarps
 
 #: By how many elements a row of a filter is longer in shared memory than it is wide, so that no
 #: bank is met twice.
@@ -44,7 +44,7 @@ class TapGradientTile:
 
 
 @dataclass(frozen=True)
-class WarpBoxTile:
+class WarpBoxTile(OwnWarps):
     """A block computes ``boxes`` of ``images`` by ``rows`` by ``columns`` results, one after the
     other, with ``channels`` of them, of which each warp has ``own`` of a part of a box, one of
     ``parts``. With a ``producer`` a warp of its own copies boxes, and each of the others stores
@@ -66,49 +66,5 @@ class WarpBoxTile:
         return self.own if self.producer else 0
 
     @property
-    def stores(self) -> int:
-        """Whether TMA stores results: it never does."""
-        return 0
-
-    @property
-    def turned(self) -> int:
-        """Whether channels are rows of instructions: they never are."""
-        return 0
-
-    @property
-    def boxes_to(self) -> int:
-        """Blocks of a cluster that share boxes: there are no clusters."""
-        return 1
-
-    @property
-    def filters_to(self) -> int:
-        """Those that share filters."""
-        return 1
-
-    @property
-    def lanes(self) -> int:
-        """Threads of a group."""
-        return WARP
-
-    @property
     def box(self) -> tuple[int, int, int]:
         return self.images, self.rows, self.columns
-
-    @property
-    def own_channels(self) -> int:
-        return self.own
-
-    @property
-    def groups(self) -> int:
-        """Warps."""
-        return self.channels // self.own * self.parts
-
-    @property
-    def of_groups(self) -> tuple[int, int, int]:
-        """The part of a box that is a warp's: its outermost dimensions are shared out."""
-        left, found = self.parts, []
-        for extent in self.box:
-            parts = min(left, extent)
-            left //= parts
-            found.append(extent // parts)
-        return found[0], found[1], found[2]

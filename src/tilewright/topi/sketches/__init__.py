@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.topi.cpu.attention_tiles import attention_tiles
+from tilewright.topi.cpu.attention_tiles import attention_times
 from tilewright.topi.cpu.attention_tiles import suits as is_attention
-from tilewright.topi.cpu.byte_tiles import byte_tiles
+from tilewright.topi.cpu.byte_tiles import byte_times
 from tilewright.topi.cpu.byte_tiles import suits as is_bytes
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile
-from tilewright.topi.cpu.flat_tiles import flat_tiles, suits
-from tilewright.topi.cpu.group_tiles import group_tiles, suits_words
+from tilewright.topi.cpu.flat_tiles import flat_times, suits
+from tilewright.topi.cpu.group_tiles import group_times, suits_words
 from tilewright.topi.cpu.group_tiles import suits as is_groups
-from tilewright.topi.cpu.matrix_tiles import band_tiles
+from tilewright.topi.cpu.matrix_tiles import band_times
 from tilewright.topi.cpu.matrix_tiles import suits as is_matrix_tiles
 from tilewright.topi.cpu.vector_row_tiles import suits as is_rows
 from tilewright.topi.cpu.vector_row_tiles import vector_row_tiles
 from tilewright.topi.cpu.winograd_tiles import suits as is_winograd
-from tilewright.topi.cpu.winograd_tiles import winograd_tiles
+from tilewright.topi.cpu.winograd_tiles import winograd_times
 from tilewright.topi.gpu import programs
 from tilewright.topi.gpu.attention_tiles import (
     attention_group_times,
@@ -104,35 +104,35 @@ SKETCHES = (
     Template("gpu.products", LaneTile, schedule_lanes, (), None, True, lane_tiles, shared=True,
              where=is_product, least=80, operators=(), counts=lane_counts),
     Template("cpu.matrix_tiles", BandTile, schedule_matrix_tiles, ("forward", "dgrad"), None,
-             False, band_tiles, where=is_matrix_tiles,
+             False, band_times, where=is_matrix_tiles,
              features=("avx512f", "amx-tile", "amx-bf16", "amx-int8"), matrices=True,
              form="matrix tiles", operators=(), types=("float", "int"), priced=True,
              most=24),
-    Template("cpu.group_words", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
+    Template("cpu.group_words", GroupTile, schedule_groups, ("forward",), True, False, group_times,
              where=suits_words, features=("avx512f", "avx512vnni"), form="group words",
              operators=(), types=("int",)),
-    Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_tiles,
+    Template("cpu.byte_dots", ByteTile, schedule_bytes, ("forward",), None, False, byte_times,
              where=is_bytes, features=("avx512f", "avx512vnni"), form="dots", operators=(),
              types=("int",), most=60),
-    Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_tiles,
+    Template("cpu.flat", FlatTile, schedule_flat, ("forward", "dgrad"), None, False, flat_times,
              where=suits, form=form, operators=(), types=("float", "int"), priced=True),
-    Template("cpu.groups", GroupTile, schedule_groups, ("forward",), True, False, group_tiles,
+    Template("cpu.groups", GroupTile, schedule_groups, ("forward",), True, False, group_times,
              where=is_groups, form="groups", operators=(), priced=True),
     Template("cpu.winograd", WinogradTile, schedule_winograd, ("forward",), None, False,
-             winograd_tiles, where=is_winograd, form=winograd_form, operators=(), priced=True),
-    Template("cpu.attention", AttentionTile, schedule_attention, (), None, False, attention_tiles,
+             winograd_times, where=is_winograd, form=winograd_form, operators=(), priced=True),
+    Template("cpu.attention", AttentionTile, schedule_attention, (), None, False, attention_times,
              declares=declare_vectors, where=is_attention, operators=(), types=_ANY),
     Template("cpu.dots", DotTile, schedule_dots, (), None, False, dot_tiles, where=is_dots,
              operators=()),
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,
              where=is_product, operators=()),
     Template("opencl.packing", PackTile, schedule_packing, ("forward", "dgrad"), None, True,
-             packing.packing_tiles, ("opencl", "sim"), where=packing.suits, form="packed",
+             packing.packing_times, ("opencl", "sim"), where=packing.suits, form="packed",
              operators=(), most=24),
-    Template("opencl.dots", DotTile, schedule_item_dots, (), None, True, items.item_dot_tiles,
+    Template("opencl.dots", DotTile, schedule_item_dots, (), None, True, items.item_dot_times,
              ("opencl", "sim"), where=is_dots, operators=()),
     Template("opencl.products", ItemTile, schedule_item_products, (), None, True,
-             items.item_product_tiles, ("opencl", "sim"), where=items.suits, operators=(),
+             items.item_product_times, ("opencl", "sim"), where=items.suits, operators=(),
              most=24),
     Template("gpu.rows", RowTile, schedule_rows, (), None, True, programs.row_tiles,
              shared=programs.has_few_rows, where=programs.suits_rows, operators=(), types=_ANY),

@@ -13,7 +13,8 @@ import math
 from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
-from tilewright.topi.nn.flat_windows import FlatDeclaration, FlatWindows
+from tilewright.topi.nn.flat_sums import FlatDeclaration
+from tilewright.topi.nn.flat_windows import FlatWindows
 from tilewright.topi.parameters import flag, later
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.pieces.vector_products import multiply, store_tiles
@@ -51,7 +52,7 @@ def form(p: object, tile: FlatTile) -> str:
 
 
 def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
-    """The schedule of either declaration of :mod:`~tilewright.topi.nn.flat_windows`.
+    """The schedule of either declaration of :mod:`~tilewright.topi.nn.flat_sums`.
 
     Where vectors lie across channels that are last, a tile is one of results: its sums go from
     registers through the epilogue. Others are stored by themselves, and turned by the epilogue.
