@@ -37,7 +37,7 @@ from tilewright.torch.kernels import Launch, launch_of
 #: Sets of parameters that a region is compiled for, at most, and how often those of one may change.
 _SETS, _CHANGES = 64, 4
 #: Stretches of kernels of a training graph, behind each of which memory is freed.
-_STRETCHES = 4
+_STRETCHES = 8
 
 
 class Region(nn.Module):
