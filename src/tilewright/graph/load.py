@@ -57,8 +57,8 @@ def load(
         at some two times the error (docs/operators.md).
     capture : on a GPU, record the launches of a model in a CUDA graph at the second call.
 
-    For "cuda", the GPU is opened while the model is read: a process that is forked afterwards
-    cannot use it, and loads the model itself.
+    For "cuda", the GPU is opened while the model is read: CUDA does not let processes that are
+    forked afterwards use it, so start others by ``spawn``.
 
     Raises :class:`~tilewright.graph.ModelError` for a model that cannot be run, naming all of its
     operators that are not supported, and for options that a saved model has already; for files that
