@@ -60,5 +60,6 @@ def test_they_are_for_what_tma_can_bring_as_it_lies() -> None:
     for others in (
         p.replace(precision="tf32x3"), p.replace(pass_="wgrad"), p.replace(multiplier=24),
         _conv((4, 62, 6, 5), (96, 62, 1, 1)), p.replace(dtype="float16", precision="exact"),
+        _conv((2, 132, 5, 5), (96, 132, 2, 3), stride=(3, 2)),
     ):  # fmt: skip
         assert not held_times(others)

@@ -18,6 +18,7 @@ from tilewright.topi.gpu.box_sizes import Sizes, convolution_of, suited
 from tilewright.topi.gpu.machine import BARRIERS, MACHINE, most_registers
 from tilewright.topi.gpu.produced_boxes import RATES, in_turn, predicted
 from tilewright.topi.nn.box_copies import by_pixels, filled_up, widths
+from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile
 from tilewright.topi.problem import Problem
@@ -45,7 +46,7 @@ def held(problem: Problem) -> Convolution | None:
         return None
     # A map of the filter has channels, two digits of those that are summed, of which the lower one
     # has half a step, and taps.
-    dimensions = 3 + sum(k > 1 for k in p.kernel)
+    dimensions = 3 + (len(p.kernel) if is_phased(p) else sum(k > 1 for k in p.kernel))
     w = widths(p.dtype)
     half = w.step(filled_up(p)) // 2
     fits = p.channels % w.chunk == 0 and p.out_channels % half == 0
@@ -62,6 +63,8 @@ def held_times(problem: Problem) -> dict[BoxProductTile, float]:
     of, (least, most) = Sizes.of(p, problem.result_dtype), _STAGES
     for channels in _CHANNELS:
         if channels >= 2 * max(ROWS, p.channels) or 2 * channels <= min(_NARROW, p.channels):
+            continue
+        if of.phases > 1 and p.channels % channels:  # conditions would be around sums
             continue
         parts = -(-p.channels // channels) * of.phases
         registers = most_registers(channels // ROWS * _WARPS + 1)
