@@ -56,14 +56,16 @@ def test_vectors_of_one_block_of_memory_change_apart(monkeypatch):
         region, "optimized", lambda g, target, **rest: partial(optimized, g, target=gpu)(**rest)
     )
     x, y = torch.rand(1, 8), torch.rand(8)
-    whole = make_fx(lambda x, y: (x.exp(), x.view(8) + y, x.sum(1)))(x, y)
+    whole = make_fx(lambda x, y: (x.exp(), x.view(8) + y, x.sum(1), x.exp()))(x, y)
     made = region.Region(whole, [False, False], False, 1, shares=True)
-    first, second, third = made(x, y)
+    first, second, third, same = made(x, y)
     assert not made.reason
     assert first.untyped_storage().data_ptr() == second.untyped_storage().data_ptr()
     assert third.untyped_storage().data_ptr() != first.untyped_storage().data_ptr()
     second += 1
+    same += 1
     assert first._version == 0
+    torch.testing.assert_close(same, x.exp() + 1)
     torch.testing.assert_close(first, x.exp())
     torch.testing.assert_close(second, x[0] + y + 1)
     torch.testing.assert_close(third, x.sum(1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection
 
 from tilewright.graph.graph import Graph
@@ -32,12 +33,19 @@ def own_outputs(graph: Graph, parts: Collection[str] = ()) -> Graph:
     taken = {owner(x) for x in graph.outputs.values() if not is_part(x)}
     outputs: dict[str, Value] = {}
     seen: set[Value] = set()
+    apart: dict[Value, list[range]] = {}
     for name, value in graph.outputs.items():
-        memory, part = owner(value), is_part(value)
-        again = (memory in taken or name not in parts) if part else memory in seen
+        memory = owner(value)
+        if is_part(value):
+            own, others = _place(value), apart.setdefault(memory, [])
+            again = memory in taken or name not in parts
+            again |= any(own.start < x.stop and x.start < own.stop for x in others)
+            others.append(own)
+        else:
+            again = memory in seen
         if isinstance(memory, Input) or again:
             value = memory = Node("identity", (value,), name=name)
-        if not part:
+        if not is_part(value):
             seen.add(memory)
         outputs[name] = value
     return Graph(graph.name, graph.inputs, outputs)
@@ -55,3 +63,15 @@ def is_part(value: Value) -> bool:
     while isinstance(value, Node) and value.operator == "reshape":
         value = value.inputs[0]
     return isinstance(value, Node) and value.operator == "slice_view"
+
+
+def _place(value: Value) -> range:
+    """The elements of the memory of another value that a part is."""
+    count, begin = math.prod(value.shape), 0
+    while isinstance(value, Node) and value.operator in ("reshape", "slice_view"):
+        if value.operator == "slice_view":
+            shape = value.inputs[0].shape
+            for d, first in enumerate(value.attributes["begin"]):
+                begin += first * math.prod(shape[d + 1 :])
+        value = value.inputs[0]
+    return range(begin, begin + count)
