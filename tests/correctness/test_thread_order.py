@@ -112,9 +112,14 @@ _CASES = {
         ("gpu.block_rows",),
     ),
     "rows of pixels where they are": (
-        Conv.parse((9, 64, 6, 10), (64, 64, 1, 1), 1, **_LAST | {"layout": "NCHW32"},
+        Conv.parse((9, 64, 6, 10), (64, 64, 1, 1), 1, **_LAST | {"layout": "NCHW32"}),
+        BoxProductTile(16, 1, 16, 64, 2, 1, 2, staged=64, kept=1),
+        ("gpu.block_rows",),
+    ),
+    "pairs of pixels of a block": (
+        Conv.parse((9, 64, 9, 7), (96, 64, 3, 3), 1, padding=1, **_LAST | {"layout": "NCHW32"},
                    constants=("filter",)),
-        BoxProductTile(16, 1, 16, 64, 2),
+        BoxProductTile(16, 4, 2, 64, 3, 1, 2, staged=64, kept=1),
         ("gpu.block_rows",),
     ),
     "products of matrices": (

@@ -32,6 +32,7 @@ from tilewright.topi.gpu.plain_boxes import (
 )
 from tilewright.topi.gpu.produced_boxes import in_turn, produced, produced_turned
 from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_factors import BESIDE, PAIR
 from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.gemm import Gemm
@@ -119,15 +120,30 @@ def product_times(
     return found
 
 
+def row_times(problem: Problem) -> dict[BoxProductTile, float]:
+    """The same of images in blocks, of which a row of shared memory has several pixels: as many as
+    a tile has groups of threads."""
+    found = (product_times(problem, beside=n) for n in (PAIR, BESIDE))
+    return {tile: cost for times in found for tile, cost in times.items()}
+
+
+def row_form(problem: Problem, tile: BoxProductTile) -> str:
+    """The declaration that such a tile is of, by name."""
+    return "block pairs" if tile.groups == PAIR else "block rows"
+
+
 def _produced(g: Given, shapes: list[Shape]) -> Iterator[tuple[BoxProductTile, float]]:
     """Tiles whose boxes a producer copies, and what they are predicted to take."""
-    if g.several or g.slices > 1 or g.beside > 1 or not g.last:
+    # Of blocks results leave from registers alone.
+    every = g.every if g.last else g.direct
+    if g.several or g.slices > 1 or not every:
         return
     problem, p, of = g.problem, g.p, g.of
     after, behind = functools.partial(_after, problem), behind_one_another if g.alike else in_turn
     made = produced(
-        problem, p, of, g.own, list(chain(*g.boxes.values())), g.every, after, behind,
+        problem, p, of, g.own, list(chain(*g.boxes.values())), every, after, behind,
         functools.partial(_brought, problem), g.direct, None if g.alike else behind_one_another,
+        g.beside,
     )  # fmt: skip
     turned = (shape[:4] for shape in shapes if shape.turned)
     more = produced_turned(problem, p, of, g.own, turned, after, behind)

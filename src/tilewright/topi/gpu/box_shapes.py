@@ -23,6 +23,8 @@ GROUPS, FEW_PARTS = (2, 1, 4, 3), 12
 PAIR = 2
 #: Results of which those of a tile whose channels are rows are a multiple, of 16 bits and others.
 _COLUMNS, _OTHER_COLUMNS = 8, 16
+#: Channels of which those of a tile that fills all SMs are a multiple, the fewest, and the most.
+_FILLING, _LEAST, _MOST = 8, 96, 176
 #: By what part a box is slower whose rows in memory, of channels in blocks, are half as long.
 _SHORT = 0.1
 
@@ -86,3 +88,18 @@ def clusters(parts: int, boxes: int) -> Iterator[tuple[int, int]]:
         yield PAIR, 1
     if boxes % PAIR == 0:
         yield 1, PAIR
+
+
+def all_sms(number: int, wide: int, others: Sequence[int]) -> list[int]:
+    """Channels of which as many tiles as SMs have all that there are, where ``number`` boxes have
+    all results: in an even number of parts, too, which blocks may share.
+
+    >>> all_sms(7, 2336, ()), all_sms(15, 1100, (136,)), all_sms(15, 4000, ())
+    ([136], [144], [])
+    """
+    parts, found = MACHINE.sms // number, list[int]()
+    for count in {parts, parts - parts % 2} - {0}:
+        own = -(-wide // (count * _FILLING)) * _FILLING
+        if _LEAST <= own <= _MOST and own not in (*others, *found):
+            found.append(own)
+    return sorted(found)

@@ -20,6 +20,7 @@ from tilewright.topi.nn.box_copies import (
     filled_up,
     half_step,
     in_boxes,
+    in_short_rows,
     is_in_halves,
     is_turned,
     of_a_group,
@@ -156,13 +157,20 @@ class Sizes:
         )
 
 
+def has_short_rows(problem: Problem, p: Convolution) -> bool:
+    """Whether boxes of a tap bring a filter in rows of a block of channels, of a problem that is
+    computed as ``p``: one that is copied has long ones."""
+    if not isinstance(problem, Conv) or problem.layout != p.layout:
+        return False
+    return in_short_rows(p) and not copies_filter(problem)
+
+
 def direct_channels(
     problem: Problem, p: Convolution, channels: Iterable[int], whole: bool = False
 ) -> list[int]:
     """Of channels that tiles may have, which are no rows of instructions, those whose results leave
     shared memory out: of a problem that is computed as ``p``, in ``whole`` boxes or not."""
-    copied = isinstance(problem, Conv) and (problem.layout != p.layout or copies_filter(problem))
-    if is_turned(p) or (p.block and not (whole or copied)) or sliced(p) > 1:
+    if is_turned(p) or sliced(p) > 1 or (not whole and has_short_rows(problem, p)):
         return []
     return [c for c in channels if in_order(problem, p.result_channels, c)]
 

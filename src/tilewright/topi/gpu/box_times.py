@@ -8,10 +8,12 @@ takes are 2 % slower than the best of each that was measured.
 from __future__ import annotations
 
 import functools
+import math
 from dataclasses import dataclass
 
 from tilewright.target.devices import WARP
 from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy
+from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, columns_of
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
@@ -27,8 +29,9 @@ READERS = 128
 #: How many times as long instructions take that multiply slices of rows, which are short; and the
 #: same of the pixels that TMA brings of windows in three dimensions.
 _SLICED, VOLUMES = 1.4, 2.4
-#: Rows of 32 bytes that TMA brings an SM in a cycle, of those that take turns with products.
-SHORT_ROWS = 0.6
+#: Rows that TMA brings an SM in a cycle, whether of 32 bytes or of 128, of those that take turns
+#: with products; and beside a producer.
+SHORT_ROWS, _PRODUCED_ROWS = 0.6, 0.65
 #: By what part a step is slower whose rows all lie in one line of memory more.
 _CROSSED = 0.5
 #: Bytes of a sector of memory, and by which power of its parts tiles take longer that have some.
@@ -81,7 +84,7 @@ def reads_results(p: Problem) -> bool:
 
 def time_of(
     p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
-    resident: int, size: float, brought: float, slices: int = 1, brought_rows: int = 0,
+    resident: int, size: float, brought: float, slices: int = 1, brought_rows: float = 0,
     cluster: int = 1, added_there: bool = False, crossing: float = 1, turned: bool = False,
     rates: Rates = _RESULTS,
 ) -> float:  # fmt: skip
@@ -100,7 +103,7 @@ def time_of(
         multiplied = max(multiplied, brought_rows / (SHORT_ROWS * MACHINE.clock))
     alone = steps * multiplied + stores
     cache = blocks * brought / (rates.reads * CACHE)
-    memory = p.bytes / (rates.kept * MEMORY)
+    memory = moved_bytes(p) / (rates.kept * MEMORY)
     waves = blocks / (MACHINE.sms * resident)
     begin = rates.begin + steps * rates.wait / (stages - 1) + rates.alone * stores * (resident == 1)
     if p.epilogue:
@@ -111,6 +114,28 @@ def time_of(
         begin += _NUMBERS * ("channel" in p.epilogue_shapes and not few)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
     return float(found) * (_SLICED if slices > 1 else 1)
+
+
+def moved_bytes(p: Problem) -> int:
+    """Bytes that memory moves for a problem: of integers without the pixels that a single tap steps
+    over, with which rates of other types were fitted."""
+    if not (p.is_quantized and isinstance(p, Convolution) and max(p.kernel) == 1):
+        return p.bytes
+    gone = max(0, math.prod(p.image) - math.prod(p.out_image))
+    return p.bytes - p.batch * p.channels * gone
+
+
+def step_of_blocks(p: Convolution, rows: float, channels: int, beside: int) -> float:
+    """Microseconds in which a producer brings an SM a step: ``rows`` of a block, if each has one
+    pixel, and those of a filter of ``channels``."""
+    every = rows * moved_rows(p, beside) / beside + channels
+    return every / (_PRODUCED_ROWS * MACHINE.clock)
+
+
+def moved_rows(p: Convolution, beside: int) -> float:
+    """How many times as long rows of pixels ``beside`` one another take whose taps see them in as
+    many places: but for one of these they do not begin where rows of memory do."""
+    return 2 - 1 / p.kernel[-1] if beside > 1 else 1.0
 
 
 def crossed_steps(crossing: float) -> float:

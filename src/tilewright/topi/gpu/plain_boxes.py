@@ -24,6 +24,7 @@ from tilewright.topi.gpu.box_sizes import (
     convolution_of,
     direct_channels,
     each_image,
+    has_short_rows,
     stores_last,
     suited,
 )
@@ -32,6 +33,7 @@ from tilewright.topi.gpu.box_times import (
     SOON,
     VOLUMES,
     in_sectors,
+    moved_rows,
     rates_of,
     reads_results,
     resident_blocks,
@@ -44,9 +46,8 @@ from tilewright.topi.gpu.produced_boxes import (
     slower,
     whole_turns,
 )
-from tilewright.topi.nn.box_copies import copies_filter, of_a_group, sliced, widths
+from tilewright.topi.nn.box_copies import of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, most_taps
-from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
 from tilewright.topi.pieces.step_sums import are_apart
@@ -70,6 +71,8 @@ _UNEVEN, _UNEVEN_BESIDE = 1.34, 1.0
 #: How much longer large tiles, of which there are three stages, and more than two tiles of an SM
 #: take without a producer than predicted.
 _PLAIN, _WIDE_TILE = 1.05, 128 * 256
+#: The same of tiles of 8-bit floats that have no producer.
+_FLOAT8 = 1.1
 #: How many times as long as predicted a sum in parts takes where rows begin within sectors
 #: (`tilewright bench gemm`, products of few rows).
 _WITHIN = 1.06
@@ -80,9 +83,9 @@ _SECTORS = 1.7
 class Adding(NamedTuple):
     """What sums in parts take besides, in microseconds: a launch that adds them, less what it
     overlaps; a part that a thread adds; the blocks of an SM. What all read of what the cache moves;
-    how much less steps wait that are all asked for at once, as a part of what they would; and how
-    many times as long blocks take whose channels are rows, where each SM has one, and more for the
-    part of SMs, beyond :data:`_SPARE`, that have none."""
+    how much less steps wait that are all asked for at once, as a part of what they would; how many
+    times as long blocks take whose channels are rows, where each SM has one, and more for the part
+    of SMs, beyond :data:`_SPARE`, that have none; and what more blocks than SMs take."""
 
     launch: float
     part: float
@@ -91,10 +94,13 @@ class Adding(NamedTuple):
     soon: float
     turned: float
     idle: float
+    crowded: float = 0.0
 
 
-#: That of 16 bits, fitted to 146 tiles of ResNet-50's layers at batch 1, and of other types.
+#: That of 16 bits, fitted to 146 tiles of ResNet-50's layers at batch 1, of integers of 8, to 50,
+#: and of other types.
 _ADDING = Adding(-0.5, 0.03, 0.6, 0.35, 1, 0.75, 0.34)
+_ADDING_BYTES = Adding(-0.25, 0.03, 0, 0.75, 0, 1, 0, 0.9)
 _ADDING_OTHERS = Adding(0.6, 0.1, 0, 0.75, 0, 1, 0)
 _SPARE = 0.22
 
@@ -129,8 +135,8 @@ class Given:
     before : microseconds of copies.
     boxes, every, direct : boxes of results by the rows that a tile has for each, channels that a
         tile may have, and those whose results leave shared memory out.
-    crossed, short, slow : lines of memory that a row lies in, whether rows of the filter are short
-        where channels lie in blocks, and how much more the cache takes for pixels and filters.
+    crossed, short, slow : lines of memory that a row lies in, whether rows of the filter are short,
+        and how much more the cache takes for pixels and filters.
     steps, own : those of a result whose phase has most, and in the mean.
     alike : whether the boxes of a block have the same channels, of which it computes numbers.
     last : whether channels of the problem itself lie last, not in blocks.
@@ -215,13 +221,11 @@ def given(problem: Problem, split: bool, windows: bool, beside: int) -> Given:
     direct = direct_channels(problem, p, every)
     if several is not None and of.stored == 2:  # whose filters lie otherwise
         direct = []
-    # A filter that is copied has long rows.
-    short = isinstance(problem, Conv) and problem.layout == p.layout and not copies_filter(problem)
     return Given(
         problem, p, of, split, longer, beside, several is not None, slices,
-        copying(convolution_of(problem), p), boxes, every, direct,
-        crossed, short, slower(p), of.taps * of.parts, of.mean * of.parts, computes_numbers(p),
-        stores_last(problem, p), widths(p.dtype).chunk == 8,
+        copying(convolution_of(problem), p), boxes, every, direct, crossed,
+        has_short_rows(problem, p), slower(p), of.taps * of.parts, of.mean * of.parts,
+        computes_numbers(p), stores_last(problem, p), widths(p.dtype).chunk == 8,
     )  # fmt: skip
 
 
@@ -232,10 +236,10 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
         most = most_taps(all_phases(g.p)) * of.parts
     into = _parts(most, tiles * g.own / most, g.own < most)
     results = math.prod(of.extents) * of.phases * g.p.result_channels
-    known = g.problem.constants and math.prod(g.p.filter_shape) >= _MANY_TAPS
+    known = g.halves and g.problem.constants and math.prod(g.p.filter_shape) >= _MANY_TAPS
     early = _EARLY if known and results <= _FEW_RESULTS else 0.0
     written = of.written
-    adding = _ADDING if g.halves else _ADDING_OTHERS
+    adding = _ADDING_BYTES if g.p.is_quantized else _ADDING if g.halves else _ADDING_OTHERS
     wait, seen, crossing = rates_of(g.p).wait, shape.rows + shape.channels, max(g.slow) > 1
     for stages, resident, time in _staged(g, shape, 0) if into else ():
         if of.phases > 1 and stages < _AHEAD:
@@ -258,6 +262,7 @@ def in_parts(g: Given, shape: Shape) -> Iterator[tuple[BoxProductTile, float]]:
                 cost -= adding.soon * wait * each * uneven / (stages - 1)
             cost += g.before + adding.launch + adding.part * splits - early
             cost += adding.block * tiles * splits / MACHINE.sms
+            cost += adding.crowded * (tiles * splits > MACHINE.sms)
             cost += 4 * (splits + 1) * results / (adding.read * CACHE)
             yield (
                 BoxProductTile.of(
@@ -305,7 +310,7 @@ def at_once(
             if g.problem.is_quantized:
                 short = tiles * g.own * (seen + channels) / MACHINE.sms
                 cost = max(cost, short * short_row(g.p, of.depth, of.parts)) * partly
-            cost = longer * partial * max(cost, least)
+            cost = longer * partial * max(cost, least) * (_FLOAT8 if g.p.is_float8 else 1)
             tile = BoxProductTile.of(
                 shape.box, channels, stages, turned=int(shape.turned), boxes_to=boxes_to,
                 filters_to=filters_to, added=int(late),
@@ -321,9 +326,11 @@ def _staged(
 ) -> Iterator[tuple[int, int, Callable[..., float]]]:
     """Stages that an SM has memory for beside ``kept`` bytes, the blocks that it holds, and what
     these take, by steps, blocks and what else :func:`.time_of` asks for."""
-    p, of, blocks = g.p, g.of, 0
-    if of.block and g.beside == 1:
-        blocks = of.depth // of.block * (shape.rows + g.short * shape.channels)
+    p, of, blocks = g.p, g.of, 0.0
+    if of.block:
+        every = of.depth // of.block
+        rows = shape.rows * moved_rows(g.p, g.beside) / g.beside
+        blocks = every * (rows + g.short * shape.channels)
     for stages in STAGES:
         resident = resident_blocks(g.problem, *shape.sides, stages * shape.step + BARRIERS + kept)
         if resident and not (shape.turned and stages < _AHEAD):

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from tilewright.ir.dtype import dtype
 from tilewright.target.devices import WARP
 from tilewright.topi.gpu.box_lines import short_row
-from tilewright.topi.gpu.box_shapes import clusters
+from tilewright.topi.gpu.box_shapes import all_sms, clusters
+from tilewright.topi.gpu.box_times import moved_bytes, step_of_blocks
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY, most_registers
 from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_phases import is_phased
@@ -35,9 +36,8 @@ _PARTS, _STAGES = (128, 64, 32), (6, 5, 4, 3)
 #: The same of channels that no row of memory divides, where less memory gives further steps and a
 #: block has one tile: warps store short rows.
 _FINER = 16
-#: Channels of a tile, also where they divide no result; those of which others are a multiple, the
-#: fewest and the most of these, and results of such a tile.
-_CHANNELS, _FILLING, _LEAST, _MOST, _TALLEST = (192,), 8, 96, 176, 128
+#: Channels of a tile, also where they divide no result; and results of one that fills all SMs.
+_CHANNELS, _TALLEST = (192,), 128
 #: Registers of a thread beside its sums.
 _OTHERS = 30
 #: Columns of as many sums as numbers that a thread reads of the channels of results at once, which
@@ -49,14 +49,14 @@ _NUMBERED = 32
 #: as long as memory products of one tap take from which on steps need that memory more.
 _AHEAD, _ADDED, _ADDED_STORED, _BUSY = 2, 1.06, 1.02, 1.05
 
-#: Microseconds that a tile of integers of one step takes at least, and more for each result: no
-#: warp begins the next one before it has stored what it has.
-_TILE, _RESULT = 0.5, 1.05e-4
+#: Microseconds that a tile of integers of one step takes at least, and more for each result, whose
+#: numbers are read or kept: no warp begins the next one before it has stored what it has.
+_TILE, _RESULT = 0.5, (1.05e-4, 0.3e-4)
 
 #: How many times as long as through shared memory results of 16 bits take from registers; tiles
 #: that keep numbers, by whether they are of integers; that hold what is added to several boxes, but
 #: no numbers; and a single box of 16 bits, from how many results on.
-DIRECT, _KEPT, _APART, _SINGLE, _HIGH = 0.6, {False: 0.97, True: 0.85}, 1.1, 0.9, 192
+DIRECT, _KEPT, _APART, _SINGLE, _HIGH = 0.6, {False: 0.97, True: 0.865}, 1.1, 0.9, 192
 
 #: What is left of how much longer tiles take that have no more results, or channels, and these as
 #: rows, where an SM has one of many steps.
@@ -99,11 +99,11 @@ class Rates:
     tall: float = 1.06
 
 
-#: Those of 16 bits; of 8, fitted to 19 tiles of 11 layers, and of TF32, to 33 of 16.
+#: Those of 16 bits; of 8, fitted to 30 tiles of 18 layers, and of TF32, to 33 of 16.
 RATES = Rates()
 _BYTES = Rates(
-    products=0.25, narrow=61.4, cache=0.4, memory=0.626, stored=70_100, last=42_600, begin=3.6,
-    step=0.163,
+    products=0.0, narrow=78.1, cache=0.4, memory=0.593, stored=24_400, last=55_900, begin=2.46,
+    step=0.127,
 )  # fmt: skip
 _WIDE = Rates(
     products=0.595, narrow=64.0, cache=0.36, memory=0.75, stored=28_100, last=48_400, begin=1.36,
@@ -129,7 +129,7 @@ _SIZE = 128 * 256
 def produced(
     problem: Problem, p: Convolution, of: Sizes, steps: float, boxes: Sequence[tuple[int, ...]],
     channels: Sequence[int], after: After, behind: Behind, added: Bytes,
-    direct: Sequence[int] = (), alike: Behind | None = None,
+    direct: Sequence[int] = (), alike: Behind | None = None, beside: int = 1,
 ) -> Iterator[tuple[BoxProductTile, float]]:  # fmt: skip
     """Tiles of ``boxes`` by ``channels`` of a problem, as boxes compute it ``p``, each a sum of
     ``steps``, and what they take.
@@ -151,12 +151,13 @@ def produced(
     shared = p.groups == 1 and not binds and of.phases == 1
     busy = of.taps > 1 or products > _BUSY * problem.bytes / MEMORY
     more = [n for n in _CHANNELS if n < wide and n not in channels and p.groups == 1]
+    more = [] if of.block else more
     # A filter that lies across the sum comes in whole rows of memory.
     fits = p.groups == of.phases == 1 and p.pass_ == "forward" and of.stored == 2 and not of.block
 
     def channels_for(box: tuple[int, ...]) -> list[int]:
         filling = fits and math.prod(box) <= _TALLEST
-        return [*channels, *more, *(_filling(of.boxes(box), wide, channels) if filling else [])]
+        return [*channels, *more, *(all_sms(of.boxes(box), wide, channels) if filling else [])]
 
     every = [(x, own) for x in boxes for own in channels_for(x)]
     for box, own in every:
@@ -194,7 +195,9 @@ def produced(
                     box, own, stages, boxes=each, boxes_to=boxes_to, filters_to=filters_to,
                     staged=part, stores=int(stores), added=late, kept=kept,
                 )  # fmt: skip
-                cost = predicted(problem, p, of, steps, tiles, tile, time, directly=directly)
+                cost = predicted(
+                    problem, p, of, steps, tiles, tile, time, directly=directly, beside=beside
+                )
                 if kept:
                     cost *= _KEPT[problem.is_quantized]
                 elif directly and each > 1:
@@ -264,27 +267,12 @@ def produced_turned(
             yield tile, predicted(problem, p, of, steps, tiles, tile, after(own, rows, False))
 
 
-def _filling(number: int, wide: int, others: Sequence[int]) -> list[int]:
-    """Channels of which as many tiles as SMs have all that there are, where ``number`` boxes have
-    all results: in an even number of parts, too, which blocks may share.
-
-    >>> _filling(7, 2336, ()), _filling(15, 1100, (136,)), _filling(15, 4000, ())
-    ([136], [144], [])
-    """
-    parts, found = MACHINE.sms // number, list[int]()
-    for count in {parts, parts - parts % 2} - {0}:
-        own = -(-wide // (count * _FILLING)) * _FILLING
-        if _LEAST <= own <= _MOST and own not in (*others, *found):
-            found.append(own)
-    return sorted(found)
-
-
 def predicted(
     problem: Problem, p: Convolution, of: Sizes, steps: float, tiles: int, tile: BoxProductTile,
-    after: float = 0.0, rates: Rates | None = None, directly: bool = False,
+    after: float = 0.0, rates: Rates | None = None, directly: bool = False, beside: int = 1,
 ) -> float:  # fmt: skip
     """Microseconds that ``tiles`` of ``steps`` each take, with what is ``after`` each, whose
-    results leave ``directly`` from registers."""
+    results leave ``directly`` from registers, and rows of blocks have ``beside`` pixels."""
     r, own, rows = rates or rates_of(problem), tile.channels, math.prod(tile.box)
     cluster = tile.boxes_to * tile.filters_to
     slots = MACHINE.sms // cluster * cluster
@@ -310,14 +298,17 @@ def predicted(
     overlapping = (
         taken * (multiplied + r.step / (tile.stages - 1)),
         taken * r.cache * brought / CACHE,
-        r.memory * problem.bytes / MEMORY,
+        r.memory * moved_bytes(problem) / MEMORY,
         rounds * (stores / r.stored + after),
     )
     hidden = sum(x**r.power for x in overlapping) ** (1 / r.power)
     if problem.is_quantized and steps <= 1:
-        hidden = max(hidden, rounds * (_TILE + _RESULT * rows * own))
+        hidden = max(hidden, rounds * (_TILE + _RESULT[tile.kept] * rows * own))
     if problem.is_quantized:
         hidden = max(hidden, taken * (rows + own) * short_row(p, of.depth, of.parts))
+    if of.block:  # of which tiles that keep numbers bring as many
+        each = step_of_blocks(p, of.depth / of.block * rows, own, beside)
+        hidden = max(hidden, taken * each / (_KEPT[True] if tile.kept else 1))
     tall = r.tall if high // ROWS > _FEW else 1.0
     tall *= _SHALLOW if cluster > 1 and tile.stages <= _STAGES[-1] else 1.0
     return float(tall * (begin + hidden + stores / r.last + after))

@@ -23,10 +23,23 @@ from tilewright.topi.gpu.box_sizes import (
     stores_last,
     suited,
 )
-from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, in_sectors, resident_blocks
+from tilewright.topi.gpu.box_times import (
+    SHORT_ROWS,
+    arithmetic,
+    in_sectors,
+    moved_bytes,
+    resident_blocks,
+)
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import DIRECT, rows_brought, slower
-from tilewright.topi.nn.box_copies import ROW, is_in_halves, is_turned, sliced, widths
+from tilewright.topi.nn.box_copies import (
+    ROW,
+    in_short_rows,
+    is_in_halves,
+    is_turned,
+    sliced,
+    widths,
+)
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.pieces.box_added import holds
@@ -34,8 +47,9 @@ from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
-#: Boxes for which a block has memory; one where it computes no other.
-_STAGES = (1, 2, 3)
+#: Boxes for which a block has memory; one where it computes no other, and more in bytes, whose
+#: boxes are small: how many microseconds a box gains then of one tap that has so few bytes.
+_STAGES, _MORE, _GAINED, _SMALL = (1, 2, 3), 5, 0.17, 1 << 14
 #: By how much times count of products, of stores of results, of the cache, of memory, and of a box
 #: by itself in microseconds; all of these overlap, the more the higher the power.
 _PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.28, 0.189, 0.942, 0.998, 0.514, 1.94
@@ -67,6 +81,11 @@ _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
 #: of stores, and of a step; and of a byte that is awaited as a whole. Fitted to 90 tiles of
 #: ResNet-50's layers at batch 1, to 10 %, on an H200.
 _BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.8e-6, 0.8, 0.052, 0.137, 0.27, 0.0125), 3e-6
+#: The same of bytes, whose boxes are awaited as a whole: of a launch, of a byte of images that an
+#: SM is brought, of a row of a block's channels, of an instruction, of results that do not leave
+#: from registers, and of what is computed of sums; and of a byte of a filter that is no constant,
+#: for which it waits longer. Fitted to 130 tiles of the same layers, to 12 %.
+_SINGLE_OF_BYTES, _UNKNOWN, _ROW = (1.2, 2.4e-5, 0.19e-3, 0.016, 0.5, 2.9), 5e-6, 32
 #: By what part tiles take longer whose rows are no whole sectors of memory, and channels of one.
 _PARTIAL, _SECTOR = 0.05, 16
 #: Boxes of an SM up to which blocks may have several though it has room for more blocks.
@@ -99,7 +118,7 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
     deep = p.out_channels if p.pass_ == "dgrad" else p.channels
     pairs = of.taps == 1 and len(of.extents) <= 3 and not is_turned(p) and deep % (2 * ROW) == 0
     together = 2 if pairs else 1
-    memory, before = _MEMORY * problem.bytes / MEMORY, copying(convolution_of(problem), p)
+    memory, before = _MEMORY * moved_bytes(problem) / MEMORY, copying(convolution_of(problem), p)
     every = channels_of(problem, p)
     direct = [] if pooled else direct_channels(problem, p, every, whole=True)
     numbered = "channel" in problem.epilogue_shapes
@@ -135,7 +154,8 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
             once = part * of.parts
             short = once / of.block if of.block else 0  # rows
             streams = (0, *_AGAIN) if many and not added else (0,)
-            for stages, own, streamed in product(_STAGES, (0, *parts), streams):
+            more = (_MORE,) if problem.is_quantized and of.taps == 1 and once <= _SMALL else ()
+            for stages, own, streamed in product((*_STAGES, *more), (0, *parts), streams):
                 if part % ALIGN and stages * of.parts > 1:  # where the next one would begin
                     continue
                 if streamed and (own or stages != 2):
@@ -190,12 +210,21 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
                     tile = BoxProductTile.of(
                         box, channels, stages, boxes=each, staged=own, streamed=streamed
                     )
-                    found[tile] = beside * cost
+                    found[tile] = beside * cost - _GAINED * turns * (stages == _MORE)
             shared, blocks = once + filters + added + BARRIERS, boxes * others
             shared += of.staged(problem, rows, channels)
             busy = -(-blocks // MACHINE.sms)
-            apart = directly and of.stored != 2
-            if not halves or of.phases > 1 or slices > 1 or apart or busy > _BUSY:
+            if of.phases > 1 or slices > 1 or busy > _BUSY:
+                continue
+            whole = BoxProductTile.of(box, channels, 1)
+            if problem.is_quantized and whole in found:
+                late = _UNKNOWN * filters * ("filter" not in problem.constants)
+                found[whole] = max(memory, before + late + _of_bytes(
+                    blocks / MACHINE.sms * once, short + filters * in_short_rows(p) / _ROW,
+                    steps * of.depth // _ROW, directly,
+                    arithmetic(problem, rows, channels, busy),
+                ))  # fmt: skip
+            if not halves or (directly and of.stored != 2):
                 continue
             if busy > resident_blocks(problem, rows, channels, shared):
                 continue
@@ -213,7 +242,7 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
             if of.parts > together:  # all of which are asked for at once
                 stages = of.parts // together + 1
                 found[BoxProductTile.of(box, channels, stages, staged=channels)] = single
-            if (whole := BoxProductTile.of(box, channels, 1)) in found:
+            if whole in found:
                 single += _AT_ONCE * (once + filters)
                 found[whole] = max(found[whole], single)
     return found
@@ -229,6 +258,17 @@ def _of_one_box(
     found = begin + block * blocks + byte * brought + product * products + step * steps
     found += narrow * ROWS / channels + tall * (groups - 1) + store * stored / _STORED
     return found * (1 + _PARTIAL * (channels % _SECTOR > 0))
+
+
+def _of_bytes(
+    brought: float, short: float, instructions: int, directly: bool, epilogue: float
+) -> float:
+    """Microseconds of tiles of bytes of a single box each, of which an SM is ``brought`` bytes of
+    images, each in ``short`` rows, which are multiplied by ``instructions`` one after the other;
+    what is computed of the sums takes ``epilogue``."""
+    begin, byte, row, instruction, through, computed = _SINGLE_OF_BYTES
+    found = begin + byte * brought + row * short + instruction * instructions
+    return found + through * (not directly) + computed * epilogue
 
 
 def _parts(problem: Problem, of: Sizes, channels: int, directly: bool) -> list[int]:

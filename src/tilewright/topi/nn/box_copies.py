@@ -123,9 +123,15 @@ def laid(
 def copies_filter(p: Convolution) -> bool:
     """Whether a filter in blocks is copied with channels last first: rows of 128 bytes come four
     times as fast as those of a block. It pays where many tiles read it, or once for all calls."""
-    return bool(p.block) and (
+    return in_short_rows(p) and (
         "filter" in p.constants or p.batch * math.prod(p.out_image) >= _READ_OFTEN
     )
+
+
+def in_short_rows(p: Convolution) -> bool:
+    """Whether a filter lies in rows of a block's channels: one of several taps does, and one of a
+    single tap as if channels were last."""
+    return bool(p.block) and math.prod(p.kernel) > 1
 
 
 def filter_last(p: Convolution, filter: Any) -> Tensor:

@@ -22,8 +22,8 @@ from tilewright.topi.operators.convolution import Convolution
 
 #: Of what extents of factors are multiples: the largest extent of a box.
 WHOLE = 256
-#: Pixels of a block of 32 channels in a row of 128 bytes of shared memory.
-BESIDE = 4
+#: Pixels of a block of 32 channels in a row of shared memory of 128 bytes, or of 64.
+BESIDE, PAIR = 4, 2
 #: Channels that the shortest product of a warp sums, and results of it.
 EIGHT = 8
 

@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.nn.box_copies import filled_up, half_step, is_in_halves, of_a_group, sliced
+from tilewright.topi.nn.box_copies import (
+    filled_up,
+    half_step,
+    in_short_rows,
+    is_in_halves,
+    of_a_group,
+    sliced,
+)
 from tilewright.topi.nn.box_factors import Taps, Windows, of_eights, up, window_of  # fmt: skip
 from tilewright.topi.nn.box_sums import BoxSums
 from tilewright.topi.nn.convolved import Convolved
@@ -37,9 +44,10 @@ def image_sums(
     rc, left_c, right_c = summed_channels(p, filled)
 
     # A filter may be copied with channels last, whatever the image.
-    block = p.block if p.block and len(filter.shape) == p.rank + 3 else 0
+    as_given = not p.block or len(filter.shape) == p.rank + 3
+    block = p.block if as_given and in_short_rows(p) else 0
     number = batch if each else None
-    place = p.filter_place if block == p.block else p.replace(layout="NHWC").filter_place
+    place = p.filter_place if as_given else p.replace(layout="NHWC").filter_place
 
     def tap(f: Any, c: Any, at: Sequence[Any], *own: Any) -> Any:
         kept = [k - 1 - t if turned else t for k, t in zip(w.kernel, at, strict=True)]

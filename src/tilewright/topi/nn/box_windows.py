@@ -25,7 +25,7 @@ from tilewright.topi.nn.box_copies import (
     copies_filter,
     filter_last,
 )
-from tilewright.topi.nn.box_factors import BESIDE, Added, in_eights  # fmt: skip
+from tilewright.topi.nn.box_factors import BESIDE, PAIR, Added, in_eights
 from tilewright.topi.nn.box_filter_sums import filter_sums
 from tilewright.topi.nn.box_image_sums import image_sums
 from tilewright.topi.nn.box_phase_sums import declare_phases
@@ -155,6 +155,11 @@ def declare_rows(p: Convolution, given: Any = None) -> BoxDeclaration:
     return declare_boxes(p, given, beside=BESIDE)
 
 
+def declare_pairs(p: Convolution, given: Any = None) -> BoxDeclaration:
+    """The same of pairs of pixels."""
+    return declare_boxes(p, given, beside=PAIR)
+
+
 def declare_seen_boxes(p: Convolution, given: Any = None) -> BoxDeclaration:
     """The same, where what results see through each tap is a stage."""
     return declare_boxes(p, given, whole=True, staged=True)
@@ -201,7 +206,7 @@ def declare_undivided(p: Convolution, given: Any = None) -> BoxDeclaration:
 #: The declaration of this module, by name.
 FORMS = {
     "boxes": declare_boxes, "whole boxes": declare_whole_boxes, "seen boxes": declare_seen_boxes,
-    "pixels": declare_pixels, "block rows": declare_rows, "undivided": declare_undivided,
-    "held boxes": partial(declare_boxes, held=True),
+    "pixels": declare_pixels, "block rows": declare_rows, "block pairs": declare_pairs,
+    "undivided": declare_undivided, "held boxes": partial(declare_boxes, held=True),
     "held pixels": partial(declare_pixels, held=True),
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 from tilewright.schedule import Schedule
 from tilewright.topi.gpu.box_cluster_tiles import cluster_times
 from tilewright.topi.gpu.box_gradient_tiles import gradient_times
-from tilewright.topi.gpu.box_products import is_sooner, product_times
+from tilewright.topi.gpu.box_products import is_sooner, product_times, row_form, row_times
 from tilewright.topi.gpu.byte_product_tiles import byte_product_times, suits_byte_products
 from tilewright.topi.gpu.copied_gradient_tiles import copied_gradient_times
 from tilewright.topi.gpu.held_product_tiles import held_form, held_times
@@ -21,7 +21,6 @@ from tilewright.topi.gpu.turned_gradient_tiles import turned_gradient_times
 from tilewright.topi.gpu.warp_box_tiles import warp_form, warp_times
 from tilewright.topi.gpu.warp_product_tiles import warp_product_times
 from tilewright.topi.gpu.whole_boxes import whole_times
-from tilewright.topi.nn.box_factors import BESIDE
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
 from tilewright.topi.pieces.tap_tiles import TapGradientTile, WarpBoxTile
 from tilewright.topi.pieces.warp_tiles import WarpProductTile
@@ -71,7 +70,7 @@ def hopper(
 
 
 def _boxes(
-    name: str, schedule: _Schedules, times: _Times, form: str = "boxes", special: bool = True
+    name: str, schedule: _Schedules, times: _Times, form: Any = "boxes", special: bool = True
 ) -> Template:
     return hopper(name, BoxProductTile, schedule, times, form, special, types=("float", "int"))
 
@@ -102,8 +101,7 @@ BOXES = (
     hopper("gpu.held_products", BoxProductTile, schedule_held_products, held_times, held_form),
     _boxes("gpu.window_products", schedule_box_products, partial(product_times, windows=True),
            "pixels"),
-    _boxes("gpu.block_rows", schedule_box_products, partial(product_times, beside=BESIDE),
-           "block rows"),
+    _boxes("gpu.block_rows", schedule_box_products, row_times, row_form),
     _boxes("gpu.box_products", schedule_box_products, product_times, special=False),
     hopper("gpu.warp_products", WarpBoxTile, schedule_warp_products, warp_product_times,
            "undivided"),
