@@ -17,6 +17,8 @@ from tilewright.runtime.sass import opcodes
 from tilewright.select.choice import choose
 from tilewright.target import Target
 from tilewright.topi import Conv, Conv3d, Gemm
+from tilewright.topi.pieces.box_tiles import BoxProductTile
+from tilewright.topi.pieces.thread_order import leaves_directly
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, candidates
 
@@ -77,6 +79,16 @@ def test_every_schedule_computes_the_same(p: Problem, target: str) -> None:
             kernel = tilewright.build(template.schedule(d, tile), d.args, target)
             assert relative_error(kernel, p) < ROUNDED[p.result.dtype], template.name
     assert len(seen) > 1
+
+
+def test_sums_of_tensor_cores_leave_from_registers() -> None:
+    p = Conv.parse((1, 32, 5, 9), (40, 32, 3, 3), 1, padding=1, dtype="float8_e4m3fn",
+                   layout="NHWC", precision="half", epilogue="bias+relu")  # fmt: skip
+    template, tile = TEMPLATES["gpu.whole_boxes"], BoxProductTile(1, 8, 8, 64, 1)
+    d = template.declare(p, tile)
+    assert leaves_directly(d, tile)
+    kernel = tilewright.build(template.schedule(d, tile), d.args, "sim")
+    assert relative_error(kernel, p) < ROUNDED[p.result.dtype]
 
 
 @pytest.mark.needs_nvrtc

@@ -55,7 +55,7 @@ def neighbours(p: Any, wide: int, channels: int) -> int:
     also 8, where tiles have no more for four threads, a sector of memory; 0 where :func:`in_order`
     is not."""
     w, images = widths(p.result_dtype), Images(p.result_layout)
-    if p.is_float8 or columns_of(channels, p.dtype) != channels:
+    if (p.is_float8 and p.precision != "half") or columns_of(channels, p.dtype) != channels:
         return 0
     if not images.last and images.block == 0:
         return 0
