@@ -76,11 +76,11 @@ def casts(
     makes: list[Callable[[], torch.Tensor]] = []
 
     def cast_all(given: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-        if not makes:
-            makes.extend(
+        if not makes:  # at once, as other threads may be here, too
+            makes[:] = [
                 allocator(torch, tuple(x.shape), x.stride(), dtype, x.device)
                 for x, dtype in zip(given, types, strict=True)
-            )
+            ]
         made = [make() for make in makes]
         torch._foreach_copy_(made, list(given))
         return made
