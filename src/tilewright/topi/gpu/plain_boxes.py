@@ -288,6 +288,7 @@ def at_once(
         partial = parts_of_sectors(g.p, of, channels)
     least = _LEAST + _BLOCK * tiles * of.phases / MACHINE.sms if g.halves else 0.0
     directly = channels in g.direct and not shape.turned
+    slowest, quantized, alone = max(slow), g.problem.is_quantized, _FLOAT8 if g.p.is_float8 else 1
     for stages, resident, time in _staged(
         g, shape, of.staged(g.problem, shape.rows, channels, directly) + there, late
     ):
@@ -301,16 +302,16 @@ def at_once(
                 g.own * _uneven(of, resident), tiles * of.phases, size=shape.stored,
                 cluster=cluster, brought=brought,
             )  # fmt: skip
-            if max(slow) > 1:
+            if slowest > 1:
                 sectors = seen * slow[0] + channels * slow[1]
                 cost = max(cost, tiles * g.own * sectors * of.depth / (_SECTORS * CACHE))
                 if tiles <= MACHINE.sms and cluster == 1:
                     rows = shape.rows + channels
-                    cost = max(cost, rows_brought(max(slow), rows, g.own, tiles))
-            if g.problem.is_quantized:
+                    cost = max(cost, rows_brought(slowest, rows, g.own, tiles))
+            if quantized:
                 short = tiles * g.own * (seen + channels) / MACHINE.sms
                 cost = max(cost, short * short_row(g.p, of.depth, of.parts)) * partly
-            cost = longer * partial * max(cost, least) * (_FLOAT8 if g.p.is_float8 else 1)
+            cost = longer * partial * max(cost, least) * alone
             tile = BoxProductTile.of(
                 shape.box, channels, stages, turned=int(shape.turned), boxes_to=boxes_to,
                 filters_to=filters_to, added=int(late),
