@@ -118,11 +118,18 @@ def cudnn_version(number: str) -> str:
 
 
 def _lines(everything: Mapping[str, Results], make: Rows) -> Iterator[dict[str, str]]:
-    """The rows that a function makes of the files of its benchmark."""
+    """The rows that a function makes of the files of its benchmark: of those of the same problems
+    beside the same peer, that which was measured last."""
     stem, rows = make
+    found = dict[object, tuple[str, dict[str, str]]]()
     for results in everything.values():
         if script(results).stem == stem:
-            yield from rows(results)
+            date = results["environment"]["date"]
+            for row in rows(results):
+                key = (row["what"], row["beside"]) if "what" in row else len(found)
+                if key not in found or found[key][0] <= date:
+                    found[key] = date, row
+    yield from (row for _, row in found.values())
 
 
 def _sentences(everything: Mapping[str, Results], stems: Sequence[str]) -> str:
