@@ -217,9 +217,9 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
             if of.phases > 1 or slices > 1 or busy > _BUSY:
                 continue
             whole = BoxProductTile.of(box, channels, 1)
-            if problem.is_quantized and whole in found:
+            if problem.is_quantized and whole in found and not before:  # as those that were fitted
                 late = _UNKNOWN * filters * ("filter" not in problem.constants)
-                found[whole] = max(memory, before + late + _of_bytes(
+                found[whole] = max(memory, late + _of_bytes(
                     blocks / MACHINE.sms * once, short + filters * in_short_rows(p) / _ROW,
                     steps * of.depth // _ROW, directly,
                     arithmetic(problem, rows, channels, busy),
