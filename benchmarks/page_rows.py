@@ -240,8 +240,13 @@ def onnx_networks(results: Results) -> Iterator[dict[str, str]]:
     on = f", {threads[1]} thread" + "s" * (threads[1] != "1") if threads else ""
     for column, peer in columns.items():
         rows = [row for row in results["rows"] if column in row]
-        for what, found in split_by(rows, lambda r: f"{r['dtype']}, batch {r['batch']}").items():
-            names = ", ".join(row["model"] for row in found)
+        alone = len({row["model"] for row in rows}) == 1  # all batches of it are a line
+        every = ", ".join(dict.fromkeys(str(row["batch"]) for row in rows))
+        named = {id(row): every if alone else str(row["batch"]) for row in rows}
+        for what, found in split_by(
+            rows, lambda r, of=named: f"{r['dtype']}, batch {of[id(r)]}"
+        ).items():
+            names = ", ".join(dict.fromkeys(row["model"] for row in found))
             what = f"{place}{names}, {what}{on}, `tilewright.load`"
             yield line(what, ratios_of(found, column), peer, "graph_networks.py")
             fewer = [row for row in found if "ours winograd / ours" in row]
