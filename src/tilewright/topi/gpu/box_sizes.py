@@ -197,7 +197,7 @@ def added_bytes(problem: Problem, rows: int, channels: int) -> tuple[int, int]:
 
 def computes_numbers(p: Problem) -> bool:
     """Whether an epilogue computes numbers of channels, of which others are read as they are."""
-    return any(len(step.tensors) > 2 for step in p.epilogue)
+    return bool(p.epilogue) and any(len(step.tensors) > 2 for step in p.epilogue)
 
 
 def channels_of(problem: Problem, p: Convolution) -> list[int]:
