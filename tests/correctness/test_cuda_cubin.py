@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ctypes
 import signal
+import subprocess
+import sys
 
 import pytest
 from tests.support.gpu_programs import PROGRAMS
@@ -85,3 +87,18 @@ def test_ctrl_c_ends_waits_after_a_compilation() -> None:
     ctypes.CDLL(None).sigaction(signal.SIGINT, None, action)
     restarts, flags = 0x10000000, 34  # glibc's, behind a pointer and 128 bytes
     assert not action[flags] & restarts
+
+
+def test_a_process_does_not_end_while_nvrtc_compiles() -> None:
+    """NVRTC crashes where its library is torn down meanwhile."""
+    text = """
+import time
+from tilewright.runtime import nvrtc
+def compile_cubin(text, arch):
+    time.sleep(0.2)
+    print("compiled", flush=True)
+nvrtc.compile_cubin, nvrtc.load_nvrtc = compile_cubin, lambda: None
+nvrtc.begin("", "sm_90a")
+"""
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout == "compiled\n"

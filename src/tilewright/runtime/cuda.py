@@ -9,11 +9,9 @@ a stream, so launches can be captured in CUDA graphs.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, wait
 from dataclasses import asdict
-from functools import cached_property, partial
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from tilewright.codegen.arguments import outputs, variables
@@ -47,8 +45,6 @@ if TYPE_CHECKING:
 
 #: What vector accesses need the address of every argument to be a multiple of, in bytes.
 ALIGNMENT = 16
-#: Seconds after which a wait for NVRTC sees a signal.
-_PATIENCE = 0.1
 
 
 def resolve_arch(target: Target) -> str:
@@ -288,7 +284,7 @@ def compile_module(
 
     arch = resolve_arch(target)
     made, simple = generate(module, arch), None
-    compiled = _compiling(made.text, arch)
+    compiled = nvrtc.begin(made.text, arch)
     meanwhile()
     if made.aligned:
         simple = generate(module, arch, aligned=False, flat=made.flat, registers=WAYS[-1])
@@ -344,42 +340,10 @@ def _without_spills(module: Module, arch: str, first: Source) -> tuple[Source, n
     _, *others = texts.values()
     if not others:
         return None
-    found = list(zip(others, _cubins([other.text for other in others], arch), strict=True))
+    found = list(
+        zip(others, nvrtc.compile_all([other.text for other in others], arch), strict=True)
+    )
     return next((x for x in found if not _spills(x[1])), found[-1])
-
-
-def _cubins(texts: Sequence[str], arch: str) -> list[nvrtc.Cubin]:
-    """Machine code of each text, compiled side by side."""
-    begun = [_compiling(text, arch) for text in texts]
-    return [compiled() for compiled in begun]
-
-
-def _compiling(text: str, arch: str) -> Callable[[], nvrtc.Cubin]:
-    """What returns the machine code, or raises why there is none: NVRTC, which holds no lock of
-    Python, compiles in a thread, unless none can begin, as while the interpreter ends. Nothing
-    waits for that thread but the call of what is returned, which Ctrl-C ends."""
-    # Before: of two threads that import, the one that Ctrl-C ends may keep the lock of imports.
-    nvrtc.load_nvrtc()
-    found: Future[nvrtc.Cubin] = Future()
-
-    def run() -> None:
-        try:
-            found.set_result(nvrtc.compile_cubin(text, arch))
-        except BaseException as error:
-            found.set_exception(error)
-
-    try:
-        threading.Thread(target=run, name="tilewright-nvrtc", daemon=True).start()
-    except RuntimeError:
-        return partial(nvrtc.compile_cubin, text, arch)
-
-    def compiled() -> nvrtc.Cubin:
-        # By turns: as long as NVRTC compiles, a signal does not end a wait.
-        while not wait([found], _PATIENCE).done:
-            pass
-        return found.result()
-
-    return compiled
 
 
 def _spills(cubin: nvrtc.Cubin) -> bool:

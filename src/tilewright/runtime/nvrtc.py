@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib.metadata
 import os
 import re
 import signal
 import sys
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, wait
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -119,6 +122,57 @@ def compile_cubin(
     finally:
         nvrtc.nvrtcDestroyProgram(program)
     return Cubin(data, arch, log, parse_resources(log))
+
+
+#: Seconds after which a wait for NVRTC sees a signal.
+_PATIENCE = 0.1
+#: Seconds that the end of a process waits for it at most.
+_LONGEST = 10.0
+#: What is compiled at the moment.
+_under_way: set[Future[Cubin]] = set()
+
+
+@atexit.register
+def _await() -> None:
+    """A process that ends while NVRTC compiles, as after a proof that failed, crashes in it."""
+    wait(set(_under_way), _LONGEST)
+
+
+def compile_all(texts: Sequence[str], arch: str) -> list[Cubin]:
+    """Machine code of each text, compiled side by side."""
+    begun = [begin(text, arch) for text in texts]
+    return [compiled() for compiled in begun]
+
+
+def begin(text: str, arch: str) -> Callable[[], Cubin]:
+    """What returns the machine code, or raises why there is none: NVRTC, which holds no lock of
+    Python, compiles in a thread, unless none can begin, as while the interpreter ends. Nothing
+    waits for that thread but the call of what is returned, which Ctrl-C ends, and the process."""
+    # Before: of two threads that import, the one that Ctrl-C ends may keep the lock of imports.
+    load_nvrtc()
+    found: Future[Cubin] = Future()
+
+    def run() -> None:
+        try:
+            found.set_result(compile_cubin(text, arch))
+        except BaseException as error:
+            found.set_exception(error)
+        _under_way.discard(found)
+
+    _under_way.add(found)
+    try:
+        threading.Thread(target=run, name="tilewright-nvrtc", daemon=True).start()
+    except RuntimeError:
+        _under_way.discard(found)
+        return partial(compile_cubin, text, arch)
+
+    def compiled() -> Cubin:
+        # By turns: as long as NVRTC compiles, a signal does not end a wait.
+        while not wait([found], _PATIENCE).done:
+            pass
+        return found.result()
+
+    return compiled
 
 
 def _checked(nvrtc: Any, result: Any) -> Any:
