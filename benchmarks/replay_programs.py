@@ -212,7 +212,7 @@ def _dense() -> Iterator[Problem]:
     yield Conv.parse("1x96x28x28", "96x1x3x3", padding=1, dtype="uint8", layout="NHWC", **integers)
     yield Conv.parse("1x128x28x28", "128x4x3x3", 32, padding=1, dtype="uint8", layout="NHWC",
                      **integers)  # fmt: skip
-    yield Conv.parse("64x256x56x56", "64x256x1x1", 1, dtype="int8", layout="NCHW32", **integers)
+    yield Conv.parse("64x512x28x28", "256x512x1x1", 1, dtype="int8", layout="NCHW32", **integers)
     yield Mlp(m=12544, k=96, hidden=384, n=96, inner="bias+gelu", norm="1e-6",
               epilogue="bias+residual", dtype="float16")  # fmt: skip
     yield Mlp(m=8, k=480, hidden=20, n=480, inner="bias+silu", epilogue="bias", dtype="float16")
