@@ -11,7 +11,7 @@ from tests.support.tiles import HOPPER, TARGETS, check_tile, module_of
 
 from tilewright.target import Target
 from tilewright.topi import Conv
-from tilewright.topi.nn.box_copies import filled_up, in_boxes, sliced, widths
+from tilewright.topi.nn.box_problems import filled_up, in_boxes, sliced, widths
 from tilewright.topi.templates import TEMPLATES, templates
 
 
@@ -89,8 +89,8 @@ def test_pixels_are_copied_to_whole_lines(
     p = Conv.parse((1, 136, 6, 8), (filters, 136, 3, 2), 1, **more)
     p = p.replace(channels=values.get("channels", p.channels))
     given = in_boxes.__wrapped__(p)
-    monkeypatch.setattr("tilewright.topi.nn.box_copies._COPIED", 0)
-    monkeypatch.setattr("tilewright.topi.nn.box_copies._LAUNCHED", 0)
+    monkeypatch.setattr("tilewright.topi.nn.box_problems._COPIED", 0)
+    monkeypatch.setattr("tilewright.topi.nn.box_problems._LAUNCHED", 0)
     in_boxes.cache_clear()
     try:
         assert given is not None

@@ -18,8 +18,8 @@ from tilewright.topi.gpu.box_sizes import CHANNELS, Sizes, channels_of, convolut
 from tilewright.topi.gpu.box_times import rates_of, resident_blocks, time_of
 from tilewright.topi.gpu.machine import BARRIERS, MACHINE
 from tilewright.topi.gpu.produced_boxes import rows_brought, slower
-from tilewright.topi.nn.box_copies import sliced, widths
 from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.nn.box_problems import sliced, widths
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile
 from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes

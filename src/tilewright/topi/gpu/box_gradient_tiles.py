@@ -23,9 +23,9 @@ from tilewright.topi.gpu.box_times import (
 from tilewright.topi.gpu.machine import BARRIERS, MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import most_stages
 from tilewright.topi.gpu.produced_gradients import Sums, bytes_moved
-from tilewright.topi.nn.box_copies import MOST_COLUMNS, ROW, by_pixels, widths
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.box_filter_sums import LINE, of_row, pixels
+from tilewright.topi.nn.box_problems import MOST_COLUMNS, ROW, by_pixels, widths
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.problem import Problem

@@ -6,8 +6,8 @@ import functools
 import math
 
 from tilewright.topi.gpu.machine import MEMORY
-from tilewright.topi.nn.box_copies import as_brought, by_pixels, is_in_halves, is_turned, widths
 from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.nn.box_problems import as_brought, by_pixels, is_in_halves, is_turned, widths
 from tilewright.topi.operators.convolution import Convolution
 
 #: Bytes of a line of memory, and microseconds of a launch that copies an image, and of one that

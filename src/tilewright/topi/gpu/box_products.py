@@ -31,9 +31,9 @@ from tilewright.topi.gpu.plain_boxes import (
     in_parts,
 )
 from tilewright.topi.gpu.produced_boxes import in_turn, produced, produced_turned
-from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import BESIDE, PAIR
 from tilewright.topi.nn.box_phases import all_phases, is_phased
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile

@@ -12,7 +12,9 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.boxes import MOST_STEP
 from tilewright.topi.gpu.box_shapes import FEW_PARTS
 from tilewright.topi.gpu.machine import sees_nothing
-from tilewright.topi.nn.box_copies import (
+from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
+from tilewright.topi.nn.box_phases import all_phases, is_phased
+from tilewright.topi.nn.box_problems import (
     ROW,
     Widths,
     as_brought,
@@ -27,8 +29,6 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
-from tilewright.topi.nn.box_matmul import as_convolution, as_convolutions
-from tilewright.topi.nn.box_phases import all_phases, is_phased
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED

@@ -12,7 +12,7 @@ from dataclasses import replace
 from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.machine import MEMORY, sees_nothing
 from tilewright.topi.gpu.produced_gradients import RATES, Sums, bytes_moved
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.turned_gradients import copied, turns_grad
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.box_tiles import BoxGradientTile

@@ -17,8 +17,8 @@ from tilewright.topi.gpu.box_shapes import boxes_of
 from tilewright.topi.gpu.box_sizes import Sizes, convolution_of, suited
 from tilewright.topi.gpu.machine import BARRIERS, MACHINE, most_registers
 from tilewright.topi.gpu.produced_boxes import RATES, in_turn, predicted
-from tilewright.topi.nn.box_copies import by_pixels, filled_up, widths
 from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.nn.box_problems import by_pixels, filled_up, widths
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile
 from tilewright.topi.problem import Problem

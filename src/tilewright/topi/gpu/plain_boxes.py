@@ -46,8 +46,8 @@ from tilewright.topi.gpu.produced_boxes import (
     slower,
     whole_turns,
 )
-from tilewright.topi.nn.box_copies import of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, most_taps
+from tilewright.topi.nn.box_problems import of_a_group, sliced, widths
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile
 from tilewright.topi.pieces.step_sums import are_apart

@@ -7,7 +7,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.topi.gpu.box_products import product_times
 from tilewright.topi.gpu.box_sizes import suited
 from tilewright.topi.gpu.whole_boxes import whole_times
-from tilewright.topi.nn.box_copies import as_brought, by_pixels
+from tilewright.topi.nn.box_problems import as_brought, by_pixels
 from tilewright.topi.operators.conv_program import ConvProgram, pooled_window
 from tilewright.topi.pieces.box_stores import windows_each
 from tilewright.topi.pieces.box_tiles import WARP_ROWS, BoxProductTile

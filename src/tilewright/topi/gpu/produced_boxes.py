@@ -20,8 +20,8 @@ from tilewright.topi.gpu.box_lines import short_row
 from tilewright.topi.gpu.box_shapes import all_sms, clusters
 from tilewright.topi.gpu.box_times import moved_bytes, step_of_blocks
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY, most_registers
-from tilewright.topi.nn.box_copies import ROW
 from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.nn.box_problems import ROW
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_added import holds
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile, columns_of

@@ -18,7 +18,7 @@ from tilewright.topi.gpu.box_cluster_tiles import SIZES, SLOTS
 from tilewright.topi.gpu.box_shapes import clusters
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import has_registers
-from tilewright.topi.nn.box_copies import ROW
+from tilewright.topi.nn.box_problems import ROW
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxGradientTile
 from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes

@@ -9,7 +9,7 @@ from tilewright.topi.gpu.box_products import has_windows
 from tilewright.topi.gpu.box_sizes import convolution_of, suited
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.gpu.produced_gradients import bytes_moved
-from tilewright.topi.nn.box_copies import by_pixels, widths
+from tilewright.topi.nn.box_problems import by_pixels, widths
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import ROWS, BoxGradientTile
 from tilewright.topi.problem import Problem

@@ -16,9 +16,9 @@ from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.topi.gpu.box_lines import COPYING
 from tilewright.topi.gpu.box_sizes import Sizes, suited
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY, occupancy, sees_nothing
-from tilewright.topi.nn.box_copies import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.box_factors import in_eights, reach, up
 from tilewright.topi.nn.box_phases import all_phases, is_phased
+from tilewright.topi.nn.box_problems import by_pixels, of_a_group, sliced, widths
 from tilewright.topi.nn.tap_gradients import begins_at_chunks, filled, is_flat
 from tilewright.topi.nn.thin_boxes import depth, is_thin_forward
 from tilewright.topi.nn.thin_boxes import reach as thin_reach

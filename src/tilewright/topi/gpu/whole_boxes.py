@@ -32,7 +32,8 @@ from tilewright.topi.gpu.box_times import (
 )
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import DIRECT, rows_brought, slower
-from tilewright.topi.nn.box_copies import (
+from tilewright.topi.nn.box_factors import reach
+from tilewright.topi.nn.box_problems import (
     ROW,
     in_short_rows,
     is_in_halves,
@@ -40,7 +41,6 @@ from tilewright.topi.nn.box_copies import (
     sliced,
     widths,
 )
-from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.pieces.box_added import holds
 from tilewright.topi.pieces.box_tiles import ROWS, BoxProductTile, columns_of

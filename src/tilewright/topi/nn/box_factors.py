@@ -14,8 +14,8 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import BLOCK, of_a_group, sliced, widths
 from tilewright.topi.nn.box_phases import all_phases, is_phased
+from tilewright.topi.nn.box_problems import BLOCK, of_a_group, sliced, widths
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.operators.convolution import Convolution

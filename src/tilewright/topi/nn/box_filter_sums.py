@@ -7,9 +7,9 @@ from itertools import product
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.nn.box_copies import MOST_COLUMNS, widths
 from tilewright.topi.nn.box_factors import WHOLE, up, window_of  # fmt: skip
 from tilewright.topi.nn.box_image_sums import pixel_of, single_pixels, spatial_axes
+from tilewright.topi.nn.box_problems import MOST_COLUMNS, widths
 from tilewright.topi.nn.box_sums import BoxSums
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images, or_zero

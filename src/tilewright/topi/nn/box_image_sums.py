@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from tilewright import te
-from tilewright.topi.nn.box_copies import (
+from tilewright.topi.nn.box_factors import Taps, Windows, of_eights, up, window_of  # fmt: skip
+from tilewright.topi.nn.box_problems import (
     filled_up,
     half_step,
     in_short_rows,
@@ -15,7 +16,6 @@ from tilewright.topi.nn.box_copies import (
     of_a_group,
     sliced,
 )
-from tilewright.topi.nn.box_factors import Taps, Windows, of_eights, up, window_of  # fmt: skip
 from tilewright.topi.nn.box_sums import BoxSums
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.images import Images, or_zero
@@ -112,7 +112,7 @@ def spatial_axes(extents: Sequence[int]) -> list[Any]:
 
 def summed_channels(p: Convolution, filled: int) -> tuple[Any, Any, Any]:
     """What is summed but taps, and which channel of either factor is multiplied. Of halves these
-    are three products of each channel, those of :func:`~tilewright.topi.nn.box_copies.half_step`
+    are three products of each channel, those of :func:`~tilewright.topi.nn.box_problems.half_step`
     channels one after the other: small by large, large by small, then large by large."""
     if not is_in_halves(p):
         rc = te.reduce_axis((0, filled), "rc")

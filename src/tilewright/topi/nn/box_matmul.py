@@ -13,7 +13,8 @@ from typing import Any
 
 from tilewright import te
 from tilewright.topi.declare import placeholders
-from tilewright.topi.nn.box_copies import boxed, in_boxes
+from tilewright.topi.nn.box_copies import boxed
+from tilewright.topi.nn.box_problems import in_boxes
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.box_windows import declared_with_epilogue, sums_of
 from tilewright.topi.operators.conv import Conv

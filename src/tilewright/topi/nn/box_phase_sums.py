@@ -9,13 +9,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import (
-    Boxed,
-    filled_up,
-    is_in_halves,
-    of_a_group,
-    sliced,
-)
+from tilewright.topi.nn.box_copies import Boxed
 from tilewright.topi.nn.box_factors import (
     Taps,
     Windows,
@@ -32,6 +26,7 @@ from tilewright.topi.nn.box_image_sums import (
     summed_channels,
 )
 from tilewright.topi.nn.box_phases import Phases, all_phases, most_taps, parted, tap_of_phase
+from tilewright.topi.nn.box_problems import filled_up, is_in_halves, of_a_group, sliced
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.images import Images, or_zero
 from tilewright.topi.operators.convolution import Convolution

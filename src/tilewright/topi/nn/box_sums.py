@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from tilewright.te import Tensor
 from tilewright.topi.declare import Declaration
-from tilewright.topi.nn.box_copies import in_boxes
 from tilewright.topi.nn.box_factors import reach  # fmt: skip
+from tilewright.topi.nn.box_problems import in_boxes
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import Convolution
 

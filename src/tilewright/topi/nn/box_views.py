@@ -8,7 +8,8 @@ from typing import Any
 
 from tilewright.te import Tensor
 from tilewright.topi.declare import relaid
-from tilewright.topi.nn.box_copies import in_boxes, laid
+from tilewright.topi.nn.box_copies import laid
+from tilewright.topi.nn.box_problems import in_boxes
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.operators.convolution import Convolution

@@ -17,19 +17,13 @@ from typing import Any
 from tilewright import te
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished, finished_by_channel, placeholders
-from tilewright.topi.nn.box_copies import (
-    Boxed,
-    as_brought,
-    boxed,
-    by_pixels,
-    copies_filter,
-    filter_last,
-)
+from tilewright.topi.nn.box_copies import Boxed, boxed, filter_last
 from tilewright.topi.nn.box_factors import BESIDE, PAIR, Added, in_eights
 from tilewright.topi.nn.box_filter_sums import filter_sums
 from tilewright.topi.nn.box_image_sums import image_sums
 from tilewright.topi.nn.box_phase_sums import declare_phases
 from tilewright.topi.nn.box_phases import is_phased
+from tilewright.topi.nn.box_problems import as_brought, by_pixels, copies_filter
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.box_views import as_pixels, gathered, views_of, with_copies
 from tilewright.topi.nn.convolved import Convolved

@@ -19,8 +19,8 @@ from tilewright import te
 from tilewright.target.instructions.tma_load import LARGEST
 from tilewright.te import Tensor
 from tilewright.topi.declare import finished, placeholders
-from tilewright.topi.nn.box_copies import ROW, by_pixels, is_in_halves, joined_by, widths
 from tilewright.topi.nn.box_factors import WHOLE, up
+from tilewright.topi.nn.box_problems import ROW, by_pixels, is_in_halves, joined_by, widths
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.box_views import as_pixels
 from tilewright.topi.nn.images import Images, or_zero, within

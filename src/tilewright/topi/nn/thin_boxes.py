@@ -14,8 +14,9 @@ from typing import Any
 
 from tilewright import te
 from tilewright.topi.declare import placeholders
-from tilewright.topi.nn.box_copies import Boxed, widths
+from tilewright.topi.nn.box_copies import Boxed
 from tilewright.topi.nn.box_factors import WHOLE, Taps, up
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.box_windows import declared_with_epilogue
 from tilewright.topi.nn.images import Images, or_zero

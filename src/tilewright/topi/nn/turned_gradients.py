@@ -20,9 +20,9 @@ from tilewright import te
 from tilewright.ir.errors import ScheduleError
 from tilewright.ir.expr import IntImm
 from tilewright.topi.declare import placeholders
-from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import EIGHT, WHOLE, up
 from tilewright.topi.nn.box_image_sums import spatial_axes
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration, BoxSums
 from tilewright.topi.nn.images import Images, or_zero, within
 from tilewright.topi.operators.convolution import Convolution

@@ -7,8 +7,8 @@ import math
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
-from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_phases import all_phases
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile

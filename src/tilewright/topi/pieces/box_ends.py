@@ -5,7 +5,7 @@ from __future__ import annotations
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import ROW
+from tilewright.topi.nn.box_problems import ROW
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_results import stage_results
 from tilewright.topi.pieces.box_stores import store, store_directly

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.target.instructions import wgmma
-from tilewright.topi.nn.box_copies import ROW, widths
+from tilewright.topi.nn.box_problems import ROW, widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, step_of
 from tilewright.topi.pieces.box_tiles import BoxProductTile, columns_of

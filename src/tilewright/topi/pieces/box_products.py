@@ -10,7 +10,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.target.boxes import MOST_DIMENSIONS
 from tilewright.target.instructions import tma_load
-from tilewright.topi.nn.box_copies import ROW, widths
+from tilewright.topi.nn.box_problems import ROW, widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile, ThreadTile
 from tilewright.topi.pieces.box_tiles import BoxProductTile

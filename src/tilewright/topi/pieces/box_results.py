@@ -7,7 +7,7 @@ from dataclasses import replace
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import ROW, widths
+from tilewright.topi.nn.box_problems import ROW, widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.block_tiles import BlockTile
 from tilewright.topi.pieces.box_blocks import wide_of

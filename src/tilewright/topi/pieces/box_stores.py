@@ -10,7 +10,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
 from tilewright.target.devices import WARP
 from tilewright.target.instructions import tma_store
-from tilewright.topi.nn.box_copies import ROW, widths
+from tilewright.topi.nn.box_problems import ROW, widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.block_tiles import BlockTile

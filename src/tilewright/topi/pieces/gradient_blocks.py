@@ -8,7 +8,7 @@ from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_blocks import neighbours
 from tilewright.topi.pieces.box_parts import add_parts

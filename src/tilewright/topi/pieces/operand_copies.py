@@ -13,7 +13,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.devices import WARP
 from tilewright.te import ComputeOp, Tensor
 from tilewright.topi.broadcast import shape_of
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.pieces.reads import loads
 from tilewright.topi.pieces.tiling import bind, bind_all, copy_vectors, extent_of, thread_axes
 

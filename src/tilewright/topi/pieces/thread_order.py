@@ -15,7 +15,7 @@ from typing import Any
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.nn.images import Images
 from tilewright.topi.pieces.box_tiles import BoxProductTile, columns_of

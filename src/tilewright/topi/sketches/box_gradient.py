@@ -15,7 +15,7 @@ from tilewright.schedule import Schedule
 from tilewright.target.boxes import MOST_DIMENSIONS
 from tilewright.target.instructions import wgmma
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import ROW
+from tilewright.topi.nn.box_problems import ROW
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, load
 from tilewright.topi.pieces.box_tiles import BoxGradientTile

@@ -11,8 +11,8 @@ from __future__ import annotations
 from tilewright.schedule import Schedule
 from tilewright.target.instructions import wgmma
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import widths
 from tilewright.topi.nn.box_factors import EIGHT
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import load
 from tilewright.topi.pieces.box_tiles import BoxGradientTile

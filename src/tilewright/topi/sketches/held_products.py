@@ -15,7 +15,7 @@ from typing import Any
 from tilewright import te
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_blocks import blocks_of
 from tilewright.topi.pieces.box_products import innermost, load, step_of

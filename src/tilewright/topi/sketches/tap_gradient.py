@@ -14,7 +14,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target import instructions as found
 from tilewright.target.instruction import Instruction
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.tap_gradients import TapDeclaration
 from tilewright.topi.pieces.box_parts import add_parts
 from tilewright.topi.pieces.box_products import innermost, load

@@ -16,7 +16,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
 from tilewright.te import Tensor
-from tilewright.topi.nn.box_copies import widths
+from tilewright.topi.nn.box_problems import widths
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_products import innermost, load
 from tilewright.topi.pieces.box_tiles import BoxGradientTile

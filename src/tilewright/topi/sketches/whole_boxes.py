@@ -12,7 +12,7 @@ from __future__ import annotations
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.target.boxes import MOST_DIMENSIONS
-from tilewright.topi.nn.box_copies import ROW
+from tilewright.topi.nn.box_problems import ROW
 from tilewright.topi.nn.box_sums import BoxDeclaration
 from tilewright.topi.pieces.box_added import bring_added, hold, parted
 from tilewright.topi.pieces.box_ends import finish
