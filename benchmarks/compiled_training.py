@@ -9,10 +9,10 @@ with autocast has, too.
 
     PYTHONPATH=src python benchmarks/compiled_training.py [--models resnet50] [--batch 64]
 
-"MiB" is what a step allocates at its peak beyond the model and its optimizer, "GPU ms" the sum of
-what the GPU did in one profiled step. What was measured is written after each model. With
-`--profile` the kernels of one step of ours are listed, the longest first; with `--together` all
-models compile at once, or two with `--together 2`.
+"MiB" is what a step allocates at its peak beyond the model and its optimizer, "GPU ms" how long
+the GPU was at work in one profiled step, with how many kernels ever. What was measured is written
+after each model. With `--profile` the kernels of one step of ours are listed, the longest first;
+with `--together` all models compile at once, or two with `--together 2`.
 """
 
 from __future__ import annotations

@@ -22,6 +22,30 @@ _NAMES = (
 
 def profiled(step: Callable[[], Any], device: str) -> dict[str, float]:
     """Milliseconds by class that one step takes: of the kernels on "cuda", else of the CPU."""
+    return by_class(_traced(step, device), device == "cuda")
+
+
+def busy(step: Callable[[], Any]) -> float:
+    """Milliseconds of a step in which a GPU is at work, with how many kernels ever: those that wait
+    for one another at their beginning, or run side by side, are no sum."""
+    ranges = sorted(
+        (event.time_range.start, event.time_range.end)
+        for event in _traced(step, "cuda")
+        if _is_of_gpu(event)
+    )
+    total, last = 0.0, float("-inf")
+    for begin, end in ranges:
+        total += max(0.0, end - max(begin, last))
+        last = max(last, end)
+    return total / 1e3
+
+
+def _is_of_gpu(event: Any) -> bool:
+    return event.device_type.name != "CPU" and not getattr(event, "is_user_annotation", False)
+
+
+def _traced(step: Callable[[], Any], device: str) -> Any:
+    """What PyTorch's profiler saw in a step."""
     from torch.profiler import ProfilerActivity, profile
 
     kinds = [ProfilerActivity.CPU]
@@ -35,7 +59,7 @@ def profiled(step: Callable[[], Any], device: str) -> dict[str, float]:
         step()
         if device == "cuda":
             torch.cuda.synchronize()
-    return by_class(found.events(), device == "cuda")
+    return found.events()
 
 
 def by_class(events: Any, cuda: bool) -> dict[str, float]:
@@ -44,7 +68,7 @@ def by_class(events: Any, cuda: bool) -> dict[str, float]:
     alone: dict[str, float] = {}  # on the GPU and of no operator, by kernel
     for event in events:
         if event.device_type.name != "CPU":
-            if not getattr(event, "is_user_annotation", False):
+            if _is_of_gpu(event):
                 alone[event.name] = alone.get(event.name, 0.0) + event.time_range.elapsed_us()
         elif not cuda:
             found[_class_of(event)] += event.self_cpu_time_total / 1e3

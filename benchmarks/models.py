@@ -5,9 +5,9 @@ with `torch.compile(fullgraph=True)`. `optimize_` swaps their depthwise convolut
 those of MobileNetV2 take along the batch normalisation and the ReLU6 behind them, in one kernel.
 Both sides take turns in one process; times are medians on the host's clock, which waits for the
 device. A training step is the forward pass, cross entropy, the backward pass with a gradient scaler
-and a step of AdamW. "MiB" is what a step allocates at its peak beyond the model, "GPU ms" the sum
-of what the GPU did in one profiled step, one thing after another: a step that takes much longer
-waits for the host.
+and a step of AdamW. "MiB" is what a step allocates at its peak beyond the model, "GPU ms" how
+long the GPU was at work in one profiled step, with how many kernels ever: a step that takes much
+longer waits for the host.
 
 Each model is measured in a process of its own, eager and compiled apart; what fails or does not
 end within the budget is left out with its reason, and the results are written as they come.
@@ -31,7 +31,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import measure
-from kernel_classes import profiled
+from kernel_classes import busy
 from vision_models import MODELS
 
 LAYOUTS, ENGINES, PASSES = ("NCHW", "NHWC"), ("eager", "compile"), ("inference", "training")
@@ -88,7 +88,7 @@ class Side:
 
     def busy(self) -> float | None:
         """Milliseconds of a step in which a GPU is at work."""
-        return sum(profiled(self.step, self.device).values()) if self.device == "cuda" else None
+        return busy(self.step) if self.device == "cuda" else None
 
     def peak(self) -> float | None:
         """MiB that a step allocates at its peak beyond what is there before."""

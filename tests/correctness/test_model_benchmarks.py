@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -82,6 +83,16 @@ class Event:
         self.input_shapes, self.is_user_annotation = shapes, False
         self.device_type = type("Type", (), {"name": "CUDA" if cuda else "CPU"})
         self.time_range = type("Range", (), {"elapsed_us": lambda _: us})()
+
+
+def test_a_gpu_is_at_work_once_while_kernels_overlap(loaded, monkeypatch):
+    classes = loaded("kernel_classes")
+    events = [Event("operator"), *(Event("kernel", cuda=True) for _ in range(4))]
+    ranges = ((0, 99e3), (4e3, 6e3), (1e3, 3e3), (5e3, 9e3), (5e3, 7e3))
+    for event, (begin, end) in zip(events, ranges, strict=True):
+        event.time_range = SimpleNamespace(start=begin, end=end)
+    monkeypatch.setattr(classes, "_traced", lambda step, device: events)
+    assert classes.busy(lambda: None) == 7
 
 
 def test_kernels_belong_to_the_operator_that_launched_them(loaded):
