@@ -232,6 +232,7 @@ def test_a_file_of_a_kernel_that_is_not_there(tmp_path: Any) -> None:
 
 def test_a_kernel_is_shared_by_copies_and_not_pickled() -> None:
     made = double()
+    assert copy.copy(made) is made
     assert copy.deepcopy([made])[0] is made
     with pytest.raises(ArgumentError, match=r"save\(path\)"):
         pickle.dumps(made)

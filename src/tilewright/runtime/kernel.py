@@ -180,8 +180,11 @@ class Kernel:
 
         export_c(self, Path(path), name)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+    def __copy__(self) -> Kernel:
         return self  # nothing of it changes
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Kernel:
+        return self
 
     def __reduce__(self) -> NoReturn:
         raise ArgumentError(
