@@ -24,3 +24,7 @@ _HOMES = {
 __getattr__ = loading(__name__, {name: f"{__name__}.{home}" for name, home in _HOMES.items()})
 
 __all__ = ["Constant", "Graph", "Input", "Model", "ModelError", "Node", "Value", "load"]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

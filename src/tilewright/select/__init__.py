@@ -29,3 +29,7 @@ __all__ = [
     "POLICIES", "Algorithm", "Built", "Choice", "ProfileCache", "SelectError", "algorithms",
     "choose", "find", "options", "reason", "register",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

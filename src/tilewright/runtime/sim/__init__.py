@@ -24,3 +24,7 @@ __all__ = [
     "Finding", "SimProgram", "SimReport", "SimulationError", "cache_tag", "compile_module",
     "simulate",
 ]  # fmt: skip
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
