@@ -72,3 +72,30 @@ def test_the_child_of_a_fork_compiles() -> None:
         check=True,
     )
     assert run.stdout.strip() == str([0] * 10)
+
+
+#: A GPU takes a while to be opened, and a child is forked in the meantime.
+OPENING = """
+import os, time
+from tilewright.runtime import cuda_driver
+
+opened = []
+
+def device(ordinal):
+    time.sleep(0.5)
+    opened.append(ordinal)
+
+cuda_driver.device = device
+cuda_driver.open_ahead()
+child = os.fork()
+if not child:
+    os._exit(0 if opened else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_fork_waits_for_a_gpu_that_is_being_opened() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OPENING], capture_output=True, text=True, timeout=WHOLE
+    )
+    assert (done.returncode, done.stderr) == (0, "")

@@ -7,6 +7,7 @@ runtime use, so their pointers and streams are ours too.
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 import threading
 from collections.abc import Iterator
@@ -25,13 +26,19 @@ _opening: list[threading.Thread] = []
 
 def open_ahead() -> None:
     """Begin to open the first GPU in a thread beside this one: the driver takes some tenths of a
-    second for it, for which the first to need it waits. What is wrong is said there."""
+    second for it, for which the first to need it waits. What is wrong is said there.
+
+    Whoever forks waits, too: the child would wait for ever for locks of modules that are half
+    imported.
+    """
 
     def opened() -> None:
         with contextlib.suppress(TargetError):
             device(0)
 
     if not _opening:
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(before=_awaited)
         _opening.append(threading.Thread(target=opened))
         _opening[0].start()
 
