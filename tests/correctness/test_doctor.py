@@ -142,3 +142,22 @@ def test_tiles_that_the_system_keeps_from_programs_are_not_used(monkeypatch):
         monkeypatch.setattr(llvm_host, "tiles_allowed", lambda allowed=allowed: allowed)
         found[allowed] = llvm_host.host_features.__wrapped__()
     assert found == {False: {"avx2"}, True: {"avx2", "amx-tile", "amx-bf16"}}
+
+
+def test_a_cache_folder_that_may_not_be_looked_at_is_said_to_keep_nothing(
+    monkeypatch, capsys, tmp_path
+):
+    closed, stat, access = str(tmp_path / "closed"), os.stat, os.access
+
+    def guarded(path, *rest, **more):  # as for others than root, below a folder of mode 700
+        if str(path).startswith(closed):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *rest, **more)
+
+    monkeypatch.setenv("TILEWRIGHT_CACHE", f"{closed}/cache")
+    monkeypatch.setattr(os, "stat", guarded)
+    monkeypatch.setattr(
+        os, "access", lambda path, mode: str(path) != str(tmp_path) and access(path, mode)
+    )
+    assert main(["doctor"]) == 0
+    assert "nothing can be written to" in " ".join(capsys.readouterr().out.split())

@@ -59,8 +59,9 @@ def _cache() -> str:
     why = refusal(root)
     if why:
         return f"no folder: {root} is refused, as {why}"
-    there = next(p for p in (root, *root.absolute().parents) if p.exists())
-    if not os.access(there, os.W_OK):
+    # By os.path, which takes what may not be looked at for what is not there.
+    there = next(p for p in (root, *root.absolute().parents) if os.path.exists(p))
+    if not os.access(there, os.W_OK | os.X_OK):
         return (
             f"no folder: nothing can be written to {root}. Set TILEWRIGHT_CACHE to a folder of "
             "your own, or each process compiles again what is not there yet"
