@@ -15,6 +15,7 @@ from tilewright.cli.main import main
 from tilewright.tune.log_format import decode
 from tilewright.tune.measure import Device
 from tilewright.tune.records import Records, RecordsError
+from tilewright.tune.tuned import own
 
 
 @pytest.fixture
@@ -227,6 +228,20 @@ def test_records_in_a_folder_that_cannot_be_written_to_are_read(path, monkeypatc
         with pytest.raises(RecordsError, match="writable"):
             records.prune(failed=True)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_in_a_folder_that_may_not_be_looked_at_nothing_is_tuned(path, monkeypatch):
+    stat = os.stat
+
+    def guarded(name, *rest, **more):  # as for others than root, below a folder of mode 700
+        if str(name).startswith(str(path)):
+            raise PermissionError(13, "Permission denied", str(name))
+        return stat(name, *rest, **more)
+
+    monkeypatch.setattr(os, "stat", guarded)
+    assert own("llvm", path) == ()
+    with Records(path, create=False) as records:
+        assert len(records) == 0
 
 
 def test_a_folder_that_is_not_there_to_write_to_is_an_error(tmp_path):

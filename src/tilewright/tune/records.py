@@ -101,7 +101,7 @@ class Records:
         found = default_path() if path is None else Path(path)
         self.path = found
         with self._guarded():
-            if found is None or not (create or found.exists()):
+            if found is None or not (create or os.path.exists(found)):
                 self._db = sqlite3.connect(":memory:")
             elif create or os.access(found.parent, os.W_OK):
                 _make_parent(found)

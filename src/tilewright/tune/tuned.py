@@ -9,6 +9,7 @@ microseconds], ...]}``.
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
@@ -182,7 +183,7 @@ def own(kind: str, path: Path | None = None) -> tuple[Tuned, ...]:
     Without a file, and where it cannot be read, there is nothing: choosing must not fail over it.
     """
     path = path or default_path()
-    if path is None or not path.exists():
+    if path is None or not os.path.exists(path):  # Path.exists raises PermissionError
         return ()
     stamp = tuple(_stamps(path))
     known = _own.get((path, kind))
