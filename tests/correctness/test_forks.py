@@ -99,3 +99,29 @@ def test_a_fork_waits_for_a_gpu_that_is_being_opened() -> None:
         [sys.executable, "-c", OPENING], capture_output=True, text=True, timeout=WHOLE
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+#: NVRTC compiles in a thread, and a child is forked in the meantime, which has no such thread.
+COMPILING = """
+import os, sys, threading, time
+from tilewright.runtime import nvrtc
+
+ended = threading.Event()
+nvrtc.load_nvrtc = lambda: None
+nvrtc.compile_cubin = lambda text, arch: ended.wait()
+nvrtc.begin("", "sm_90a")
+begun, child = time.monotonic(), os.fork()
+if not child:
+    sys.exit(0)
+status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+took = time.monotonic() - begun
+ended.set()
+print(status, took < 5)
+"""
+
+
+def test_the_child_of_a_fork_ends_without_what_its_parent_compiles() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILING], capture_output=True, text=True, timeout=WHOLE
+    )
+    assert (done.stdout.strip(), done.stderr) == ("0 True", "")

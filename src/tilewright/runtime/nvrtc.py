@@ -130,6 +130,8 @@ _PATIENCE = 0.1
 _LONGEST = 10.0
 #: What is compiled at the moment.
 _under_way: set[Future[Cubin]] = set()
+if hasattr(os, "register_at_fork"):  # the child has none of the threads that compile
+    os.register_at_fork(after_in_child=_under_way.clear)
 
 
 @atexit.register
