@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from tests.support.gpu_programs import PROGRAMS, buffer, kernel, loop, store
 
@@ -12,7 +14,7 @@ from tilewright.ir.errors import ArgumentError, TargetError
 from tilewright.ir.expr import Var
 from tilewright.ir.ops import const
 from tilewright.ir.stmt import Allocate, For, ForKind, Stmt, Sync, seq
-from tilewright.runtime import cuda, nvrtc
+from tilewright.runtime import cuda, cuda_driver, nvrtc
 from tilewright.target import Target
 
 
@@ -90,6 +92,25 @@ def test_no_driver_and_no_architecture() -> None:
             cuda.compile_module(PROGRAMS["copy"]().module, Target.parse("cuda"))
     else:
         pytest.skip("this machine has a driver")
+
+
+@pytest.mark.parametrize("begins", [True, False])
+def test_what_fails_while_a_gpu_is_opened_ahead_fails_where_it_is_needed(
+    begins: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(_: object) -> None:
+        raise RuntimeError("this driver is too old, or can't start new thread")
+
+    opening: list[threading.Thread] = []
+    monkeypatch.setattr(cuda_driver, "_opening", opening)
+    monkeypatch.setattr(cuda_driver, "device", refuse)
+    monkeypatch.setattr(threading, "excepthook", lambda args: print(args.exc_value))
+    if not begins:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+    cuda_driver.open_ahead()
+    if begins:
+        opening[0].join()
+    assert capsys.readouterr().out == ""
 
 
 def test_an_object_that_is_no_stream() -> None:

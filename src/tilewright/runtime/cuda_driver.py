@@ -33,14 +33,15 @@ def open_ahead() -> None:
     """
 
     def opened() -> None:
-        with contextlib.suppress(TargetError):
+        with contextlib.suppress(Exception):
             device(0)
 
     if not _opening:
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(before=_awaited)
         _opening.append(threading.Thread(target=opened))
-        _opening[0].start()
+        with contextlib.suppress(RuntimeError):  # no thread can begin, as where a limit is reached
+            _opening[0].start()
 
 
 def _awaited() -> bool:
