@@ -257,7 +257,7 @@ def test_the_modules_of_autotvm_are_imported_as_in_tvm():
      ("driver.tvmc", "tilewright run"), ("tir.expr", "did you mean exp")],
 )  # fmt: skip
 def test_an_import_of_a_module_that_is_missing_says_what_to_use(module, words):
-    with pytest.raises(ImportError, match=words):
+    with pytest.raises(ModuleNotFoundError, match=words):
         importlib.import_module(f"tilewright.tvm.{module}")
     head, _, name = module.rpartition(".")
     with pytest.raises(ImportError, match=words):

@@ -95,7 +95,8 @@ class _Finder:
             try:
                 getattr(namespace, below)
             except AttributeError as error:
-                raise ImportError(str(error), name=name) from None
+                # Without a name: `from namespace import below` passes over one of its own.
+                raise ModuleNotFoundError(str(error)) from None
 
 
 sys.meta_path.append(_Finder)
