@@ -89,6 +89,28 @@ def test_only_code_that_waits_is_launched_before_its_turn(
     assert (WAIT in disassemble(cubin)) is waits
 
 
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize(
+    ("capability", "count", "asks"), [(90, 132, True), (90, 114, False), (120, 170, False)]
+)
+def test_a_share_of_memory_is_asked_for_on_what_it_is_reckoned_for(
+    capability: int, count: int, asks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An SM of compute capability 12.0 has 100 KiB, less than half of Hopper's."""
+    loaded = []
+
+    def load(module, place, cubin, symbols, shared, *_):  # type: ignore[no-untyped-def]
+        loaded.append(shared)
+
+    monkeypatch.setattr(cuda, "device", lambda k: Device(k, "stand-in", capability, 0, 77, 77))
+    monkeypatch.setattr(Device, "attribute", lambda self, name: count)
+    monkeypatch.setattr(cuda, "Loaded", load)
+    program = cuda.compile_module(PROGRAMS["copy"]().module, Target.parse("cuda -arch=sm_90a"))
+    program.asked_shared = [115 << 10]
+    program._load(0, True)
+    assert loaded == [program.asked_shared if asks else program.dynamic_shared]
+
+
 def source(template: str, constants: tuple[str, ...], m: int = 64, producer: bool = False) -> str:
     """A product of matrices of which some are constants, by the first tile, of no cluster, whose
     threads all copy, or for which a ``producer`` does."""

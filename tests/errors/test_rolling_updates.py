@@ -66,6 +66,8 @@ class TestRollingUpdate:
             (lambda m, x, i, j: te.exp(x[i, j] - m[i] * x[i, 0]), "not of one element"),
             (lambda m, x, i, j: te.exp(x[i, j] - m[i] * i.astype("float32")), "of loops as well"),
             (lambda m, x, i, j: te.exp(x[i, j] - m[j % 4]), "each of its terms has another"),
+            (lambda m, x, i, j: te.exp2((x[i, j] - m[i]) * -1.0), "its terms grow as M goes on"),
+            (lambda m, x, i, j: te.exp(x[i, j] + 1.0 - m[i] * -2.0), "its terms grow as M goes on"),
         ],
     )
     def test_terms_that_are_no_powers(self, term: Any, why: str) -> None:

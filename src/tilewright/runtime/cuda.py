@@ -190,12 +190,14 @@ class CudaProgram:
         """The code for a device, compiled again where what there is does not fit."""
         place = device(ordinal)
         simple = self.aligned and not aligned
-        _, cubin = self.code(simple, "" if _runs_on(self.arch, place) else place.arch)
+        own = _runs_on(self.arch, place)
+        _, cubin = self.code(simple, "" if own else place.arch)
         follows = overlaps(self.arch)  # what the source was written for, where it waits
         maps = None if simple else self.maps
         shared = self.unaligned_shared if simple else self.dynamic_shared
         if not simple and self.asked_shared != shared:
-            many = place.attribute("MULTIPROCESSOR_COUNT") >= sms(self.arch)
+            # An SM of another architecture may have less memory.
+            many = own and place.attribute("MULTIPROCESSOR_COUNT") >= sms(self.arch)
             shared = self.asked_shared if many else shared
         loaded = Loaded(
             self.module, place, cubin, self.symbols, shared, follows, maps,

@@ -43,6 +43,8 @@ _COMBINED: dict[type[Expr], Callable[[float, float], float]] = {
 }  # fmt: skip
 #: By the bits of a type, its largest number, or less.
 _LARGE = {16: 65504.0, 32: (2 - 2**-23) * 2.0**127, 64: sys.float_info.max}
+#: A power of 2 that is infinite in every type.
+_MOST = 1024
 
 
 def rolling_update(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
@@ -71,7 +73,8 @@ def rolling_update(stage: Stage, axis: Any, parent: Stage, loop: Any) -> None:
     value. A ``w`` with a bound, ``max(m, -1e30)``, keeps clear of that.
 
     Raises :class:`ScheduleError` where ``axis`` or ``loop`` is no loop of a reduction, and where
-    the terms of the sum are no such powers.
+    the terms of the sum are no such powers, or grow as ``w`` does: those of a sum that is 0 would
+    be multiplied with infinity.
     """
     _check_loops(stage, axis, parent, loop, "rolling_update")
     exponent_of(stage, parent)
@@ -135,15 +138,30 @@ class Exponent:
     value: Expr
     read: Load
 
+    @property
+    def scaled(self) -> tuple[Expr, FloatImm | None]:
+        """What ``value`` is without a number that it is multiplied with, and that number."""
+        match self.value:
+            case Mul(a, FloatImm() as number):
+                return a, number
+        return self.value, None
+
+    def overflows(self, first: Expr) -> bool:
+        """Whether what nothing was summed of yet, which is 0, is multiplied with infinity where the
+        element, which is ``first`` to begin with, becomes any other: powers are of less then."""
+        value, scale = self.scaled
+        zero = const(0, self.read.dtype)
+        begun, later = (
+            _number(substitute(value, {self.read: e}), finite=False) for e in (first, zero)
+        )
+        return (begun - later) * (1 if scale is None else scale.value) > _MOST
+
     def factor(self, old: Expr, new: Expr, first: Expr) -> Expr:
         """What terms are multiplied with where the element changes, which is ``first`` to begin
         with: 1 where it stays that, as the difference of two infinite values is NaN. A number that
         both values are multiplied with multiplies their difference, which is 0 where they are the
         same: a fused multiplication would leave what one of the two products was rounded by."""
-        value, scale = self.value, None
-        match value:
-            case Mul(a, FloatImm() as number):
-                value, scale = a, number
+        value, scale = self.scaled
         before, after = (substitute(value, {self.read: e}) for e in (old, new))
         begun = substitute(value, {self.read: first})
         difference = sub(before, after)
@@ -169,6 +187,11 @@ def exponent_of(stage: Stage, parent: Stage) -> Exponent:
     exponent = found.exponent(reduction.source[0])
     if uses(exponent.read, {a.var for a in parent.op.reduce_axis}):
         raise found.error(f"each of its terms has another {exponent.read}")
+    reduced = stage.op.body[0] if isinstance(stage.op, ComputeOp) else None
+    assert isinstance(reduced, Reduce)
+    (first,) = reduced.init or reduced.reducer.identity
+    if exponent.overflows(first):
+        raise found.error(f"its terms grow as {stage.name} goes on, from {first}: 0 times infinity")
     return exponent
 
 
@@ -234,15 +257,15 @@ class _Terms:
         )
 
 
-def _number(e: Expr) -> float:
-    """What an expression of numbers is; NaN where that is not finite, or not known."""
+def _number(e: Expr, finite: bool = True) -> float:
+    """What an expression of numbers is; NaN where that is not known, or not ``finite``."""
     if isinstance(e, FloatImm):
         return e.value
     combine = _COMBINED.get(type(e))
     if combine is None or not isinstance(e, Binary):
         return math.nan
-    value = combine(_number(e.a), _number(e.b))
-    return value if abs(value) <= _LARGE.get(e.dtype.bits, 0) else math.nan
+    value = combine(_number(e.a, finite), _number(e.b, finite))
+    return value if not finite or abs(value) <= _LARGE.get(e.dtype.bits, 0) else math.nan
 
 
 def _reduction(stage: Stage) -> bool:
