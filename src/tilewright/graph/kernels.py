@@ -77,6 +77,8 @@ def build_all(
         found[key] = _build(work, target)
         if alone and progress is not None:
             progress(len(unique) - len(rest) + 1, len(unique))
+    if not alone and progress is not None:  # two may have been one kernel
+        progress(len(unique), len(unique))
     return found
 
 
