@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from tests.support.gpu_programs import PROGRAMS
@@ -76,7 +77,9 @@ def test_only_code_that_waits_is_launched_before_its_turn(
     """Also where it was written for an older device, and is compiled again for the one at hand."""
     loaded: list[tuple[bytes, bool]] = []
 
-    def load(module, place, cubin, symbols, shared, overlaps, *_):  # type: ignore[no-untyped-def]
+    def load(
+        module: Any, place: Any, cubin: bytes, symbols: Any, shared: Any, overlaps: bool, *_: Any
+    ) -> None:
         loaded.append((cubin, overlaps))
 
     monkeypatch.setattr(cuda, "device", lambda k: Device(k, "stand-in", 90, 0, 77, 77))
@@ -97,9 +100,11 @@ def test_a_share_of_memory_is_asked_for_on_what_it_is_reckoned_for(
     capability: int, count: int, asks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An SM of compute capability 12.0 has 100 KiB, less than half of Hopper's."""
-    loaded = []
+    loaded: list[list[int]] = []
 
-    def load(module, place, cubin, symbols, shared, *_):  # type: ignore[no-untyped-def]
+    def load(
+        module: Any, place: Any, cubin: bytes, symbols: Any, shared: list[int], *_: Any
+    ) -> None:
         loaded.append(shared)
 
     monkeypatch.setattr(cuda, "device", lambda k: Device(k, "stand-in", capability, 0, 77, 77))

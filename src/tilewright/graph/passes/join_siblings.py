@@ -10,7 +10,7 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.passes.own_outputs import owner
 from tilewright.graph.passes.view_slices import begins_aligned
 from tilewright.graph.rewrite import regroup
-from tilewright.graph.value import Node, Operand, Value
+from tilewright.graph.value import Node, Value
 from tilewright.graph.views import VIEWS
 from tilewright.topi.functions import FUNCTIONS
 from tilewright.topi.operators.program import Call, parse
@@ -161,11 +161,9 @@ def _joined(
     for node in group:
         known = {f"a{k}": names[_unshaped(x)] for k, x in enumerate(node.inputs)}
         for k, call in enumerate(_calls(node)):
-            given: tuple[Operand | str, ...] = tuple(
-                known[x] if isinstance(x, str) else x for x in call.operands
-            )
+            given = tuple(known[x] if isinstance(x, str) else x for x in call.operands)
             known[f"t{k}"] = f"t{len(body)}"
-            body.append(call._replace(operands=given))  # type: ignore[arg-type]
+            body.append(call._replace(operands=given))
         names[node] = f"t{len(body) - 1}"
     body.append(Call("concatenate", tuple(names[n] for n in stored), {"axis": 0}))
     rows = tuple(reshape(made[x], (1, math.prod(x.shape))) for x in inputs)
