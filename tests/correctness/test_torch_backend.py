@@ -3,7 +3,7 @@ mode."""
 
 from __future__ import annotations
 
-import contextlib
+import re
 import tomllib
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 import tilewright.torch as tt  # noqa: E402
 from tilewright.graph.errors import ModelError  # noqa: E402
 from tilewright.ir.errors import ArgumentError  # noqa: E402
+from tilewright.runtime import progress  # noqa: E402
 from tilewright.target import Target  # noqa: E402
 from tilewright.torch import compile as compiling  # noqa: E402
 from tilewright.torch import region, registered  # noqa: E402
@@ -323,10 +324,10 @@ def test_compile_keeps_the_faster_one(net, monkeypatch, faster):
     assert net._compiled_call_impl is None
 
 
-def test_compile_measures_both_and_changes_nothing(monkeypatch):
-    told = []
-    shown = contextlib.nullcontext(lambda *counts: told.append(counts))
-    monkeypatch.setattr(compiling.ahead, "shown_progress", lambda: shown)
+def test_compile_measures_both_and_changes_nothing(monkeypatch, capfd):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "_PAUSE", 0.0)
+    monkeypatch.setenv("TILEWRIGHT_PROGRESS", "1")
     model = Net().train()
     x = torch.randn(2, 3, 17, 13)  # of this test alone: nothing is shown of kernels that are known
     before = {k: v.clone() for k, v in model.state_dict().items()}
@@ -334,6 +335,7 @@ def test_compile_measures_both_and_changes_nothing(monkeypatch):
     assert report.before > 0
     assert report.after > 0
     assert report.kept is (report.after < report.before)
+    told = re.findall(r"compiling kernels: (\d+) of (\d+), \d+ s\n", capfd.readouterr().err)
     assert told
     assert told[-1][0] == told[-1][1]
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())

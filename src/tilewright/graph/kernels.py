@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from tilewright.graph.batches import Work
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.progress import Progress, shown
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi.batch import Batch
@@ -18,8 +19,6 @@ from tilewright.topi.problem import Problem
 #: Seconds of this thread's work after which processes beside this one are worth starting, and
 #: kernels for them.
 _PATIENCE, _FEW = 1.0, 8
-
-Progress = Callable[[int, int], None]
 
 #: Of which problems there is no kernel for any batch, where there is one for theirs.
 _REFUSED: set[tuple[Problem, Batch, Target]] = set()
@@ -41,7 +40,7 @@ def build_all(
     saved: Mapping[str, Kernel] = MappingProxyType({}),
 ) -> dict[str, Built]:
     """The kernels of all work, by the keys of its problems, those of a ``saved`` model by their
-    names first; raises :class:`SelectError` for one without."""
+    names first; raises :class:`SelectError` for one without. ``progress`` as for :func:`shown`."""
     unique = {w.problem.key: w for w in works}
     found = {
         key: Built(saved[name], counts, name)
@@ -51,6 +50,15 @@ def build_all(
     }
     for key in found:
         del unique[key]
+    with shown(progress) as told:
+        _add(found, unique, target, told)
+    return found
+
+
+def _add(
+    found: dict[str, Built], unique: Mapping[str, Work], target: Target, progress: Progress
+) -> None:
+    """Build the kernels of work, by the keys of its problems."""
     begin, alone = time.thread_time(), True
     for key, work in unique.items():
         rest = [w for k, w in unique.items() if k not in found]
@@ -61,11 +69,10 @@ def build_all(
             alone = False
             done = len(unique) - len(rest)
 
-            def told(_: Wanted) -> None:
+            def finished(_: Wanted) -> None:
                 nonlocal done
                 done += 1
-                if progress is not None:
-                    progress(done, len(unique))
+                progress(done, len(unique))
 
             wanted = [
                 Wanted(w.problem, target)
@@ -73,13 +80,12 @@ def build_all(
                 else Wanted(w.expected[0], target, w.expected[1])
                 for w in rest
             ]
-            compile_ahead(wanted, "heuristic", told)
+            compile_ahead(wanted, "heuristic", finished)
         found[key] = _build(work, target)
-        if alone and progress is not None:
+        if alone:
             progress(len(unique) - len(rest) + 1, len(unique))
-    if not alone and progress is not None:  # two may have been one kernel
+    if not alone:  # two may have been one kernel
         progress(len(unique), len(unique))
-    return found
 
 
 def _names(work: Work) -> list[tuple[str, tuple[int, ...]]]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -11,6 +10,7 @@ import torch
 from torch import nn
 
 from tilewright.ir.errors import ArgumentError
+from tilewright.runtime.progress import shown
 from tilewright.torch import kernels
 from tilewright.torch.kernels import Asked
 
@@ -54,7 +54,7 @@ def _compile(noted: list[Asked]) -> int:
         # Where a fused kernel is wanted, PyTorch has called its convolution alone after it.
         before = noted[k - 1] if k else None
         (others if before is not None and _is_part(asked, before) else fused).append(asked)
-    with shown_progress() as progress:
+    with shown() as progress:
         found = kernels.build_ahead(fused, progress)
         refused = {x for x, kernel in found.items() if kernel.launch is None}
         again = [
@@ -138,28 +138,6 @@ def unchanged(model: nn.Module) -> Iterator[None]:
                         t.copy_(copy)
             for m, training in modes:
                 m.training = training
-
-
-@contextmanager
-def shown_progress() -> Iterator[Callable[[int, int], None]]:
-    """Something to tell how many of how many kernels there are; a line on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda finished, total: None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        TextColumn("compiling kernels"), BarColumn(bar_width=24), MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )  # fmt: skip
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("", total=None)
-
-        def tell(finished: int, total: int) -> None:
-            bar.update(task, completed=finished, total=total)
-
-        yield tell
 
 
 def _said(example: Any) -> str:

@@ -86,8 +86,6 @@ def compile_(
     were. Raises :class:`ArgumentError` for what is no module, for options that there are not, and
     where the model cannot be called with the example.
     """
-    from tilewright.torch.region import Region
-
     if not isinstance(model, nn.Module):
         raise ArgumentError(f"compile_ takes a torch.nn.Module, got a {type(model).__name__}")
     ahead.check(example)
@@ -106,8 +104,7 @@ def compile_(
         ) from error
     compiled = model._compiled_call_impl = _compiled(model, backend)
     try:
-        with ahead.shown_progress() as Region.progress:
-            found = _results(model, step)
+        found = _results(model, step)
         report.reason = _difference(wanted, found)
         if not report.reason:
             sides = {"before": before, "after": compiled}
@@ -118,7 +115,6 @@ def compile_(
     except Exception as error:  # whatever a compiler may raise
         report.reason = f"it is not compiled: {type(error).__name__}: {error}"
     finally:
-        Region.progress = None
         model._compiled_call_impl = compiled if report.kept else before
     return report
 

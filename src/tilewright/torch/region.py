@@ -52,11 +52,8 @@ class Region(nn.Module):
     shares : whether results may be parts of one block of memory, as small vectors of a training
         step are on a GPU.
 
-    Whatever cannot be compiled is computed by PyTorch, and ``reason`` says why. ``progress``, of
-    all regions, receives how many of how many kernels of one are built.
+    Whatever cannot be compiled is computed by PyTorch, and ``reason`` says why.
     """
-
-    progress: Callable[[int, int], None] | None = None
 
     def __init__(
         self, module: fx.GraphModule, static: Sequence[bool], freeze: bool, shapes: int,
@@ -237,7 +234,7 @@ class _Compiled:
             together = _join if device.type == "cuda" else None
             shapes = {x.name: x.shape for x in inputs}
             self.executor = Executor(
-                graph, target, Region.progress, launcher=_launcher(device), join=together,
+                graph, target, launcher=_launcher(device), join=together,
                 images=batches.images(shapes), named=batches.names, pool=pool,
                 stretches=_STRETCHES if shares else 1,
             )  # fmt: skip

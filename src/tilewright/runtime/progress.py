@@ -1,0 +1,107 @@
+"""How many kernels of a model are built, shown while they are."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+#: Is given how many of how many kernels are built.
+Progress = Callable[[int, int], None]
+
+#: Seconds until something is shown, so that a warm start shows nothing; and between two lines.
+_PATIENCE, _PAUSE = 1.0, 10.0
+
+
+@contextmanager
+def shown(given: Progress | None = None) -> Iterator[Progress]:
+    """What to tell how many of how many kernels are built: ``given``, else what shows it on stderr.
+
+    That is a bar on a terminal, which is taken away at the end, and nothing elsewhere. With
+    TILEWRIGHT_PROGRESS=1 there are lines where there is no terminal; with 0 nothing is shown.
+    """
+    asked, terminal = os.environ.get("TILEWRIGHT_PROGRESS", ""), sys.stderr.isatty()
+    if given is not None or asked == "0" or not (terminal or asked == "1"):
+        yield given or _silent
+        return
+    made = _Bar() if terminal else _Lines()
+    try:
+        yield made.tell
+    finally:
+        made.end()
+
+
+def _silent(done: int, of: int) -> None:
+    """Shows nothing."""
+
+
+class _Lines:
+    """A line every few seconds."""
+
+    def __init__(self) -> None:
+        self._begin = time.monotonic()
+        self._next = self._begin + _PATIENCE
+
+    def tell(self, done: int, of: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _PAUSE
+            seconds = now - self._begin
+            print(
+                f"compiling kernels: {done} of {of}, {seconds:.0f} s", file=sys.stderr, flush=True
+            )
+
+    def end(self) -> None:
+        """Nothing is left to say."""
+
+
+class _Bar:
+    """A line that changes, and that a thread begins, since the first kernel may take long."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._bar: Any = None
+        self._done, self._ended = 0, False
+        self._of: int | None = None
+        self._timer = threading.Timer(_PATIENCE, self._start)
+        self._timer.daemon = True
+        self._timer.start()
+
+    def _start(self) -> None:
+        from rich.console import Console
+        from rich.progress import (
+            BarColumn,
+            MofNCompleteColumn,
+            Progress,
+            TextColumn,
+            TimeElapsedColumn,
+        )
+
+        columns = (
+            TextColumn("compiling kernels"), BarColumn(bar_width=24), MofNCompleteColumn(),
+            TimeElapsedColumn(),
+        )  # fmt: skip
+        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        with self._lock:
+            if not self._ended:
+                bar.add_task("", total=self._of, completed=self._done)
+                bar.start()
+                self._bar = bar
+
+    def tell(self, done: int, of: int) -> None:
+        with self._lock:
+            self._done, self._of = done, of
+            if self._bar is not None:
+                self._bar.update(self._bar.task_ids[0], completed=done, total=of)
+
+    def end(self) -> None:
+        """Take the line away."""
+        self._timer.cancel()
+        with self._lock:
+            self._ended = True
+            if self._bar is not None:
+                self._bar.stop()

@@ -1,0 +1,58 @@
+"""How many kernels are built is shown on a terminal, and elsewhere where it is asked for."""
+
+from __future__ import annotations
+
+import io
+import sys
+import time
+
+import pytest
+
+from tilewright.runtime import progress
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch):
+    monkeypatch.setattr(progress, "_PATIENCE", 0.0)
+    monkeypatch.delenv("TILEWRIGHT_PROGRESS", raising=False)
+
+
+def said(monkeypatch, stderr):
+    """What is written while 3 of 7 kernels are built."""
+    monkeypatch.setattr(sys, "stderr", stderr)
+    with progress.shown() as tell:
+        tell(3, 7)
+        while stderr.isatty() and "3/7" not in stderr.getvalue():  # a thread begins it
+            time.sleep(0.01)
+    return stderr.getvalue()
+
+
+def test_a_terminal_has_a_line_that_is_taken_away(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    text = said(monkeypatch, Terminal())
+    assert "compiling kernels" in text
+    assert "3/7" in text
+    assert text.endswith("\x1b[2K")
+
+
+def test_elsewhere_lines_are_asked_for(monkeypatch):
+    assert said(monkeypatch, io.StringIO()) == ""
+    monkeypatch.setenv("TILEWRIGHT_PROGRESS", "1")
+    assert said(monkeypatch, io.StringIO()) == "compiling kernels: 3 of 7, 0 s\n"
+
+
+def test_nothing_is_shown_where_that_is_asked_for_or_a_function_is_given(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress.shown(lambda *counts: told.append(counts)) as tell:
+        tell(1, 2)
+    monkeypatch.setenv("TILEWRIGHT_PROGRESS", "0")
+    with progress.shown() as tell:
+        tell(1, 2)
+    assert told == [(1, 2)]
+    assert sys.stderr.getvalue() == ""
