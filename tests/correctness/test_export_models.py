@@ -80,11 +80,12 @@ def test_kernels_for_any_batch_are_given_theirs(tmp_path: Path) -> None:
 class Library:
     """A model in this process, by its functions."""
 
-    def __init__(self, folder: Path, *libraries: str) -> None:
-        whole = ["-Wl,--whole-archive", f"lib{folder.name}.a", "-Wl,--no-whole-archive"]
+    def __init__(self, folder: Path, *libraries: str, name: str = "") -> None:
+        self._name = name or folder.name
+        whole = ["-Wl,--whole-archive", f"lib{self._name}.a", "-Wl,--no-whole-archive"]
         command = [str(COMPILER), "-shared", "-o", "model.so", *whole, *libraries]
         subprocess.run(command, cwd=folder, check=True)
-        self._library, self._name = ctypes.CDLL(str(folder / "model.so")), folder.name
+        self._library = ctypes.CDLL(str(folder / "model.so"))
 
     def __call__(self, function: str, *args: Any) -> None:
         call = self._library[f"{self._name}_{function}"]
@@ -202,6 +203,37 @@ def test_nvcc_makes_machine_code_of_the_kernels(tmp_path: Path) -> None:
         assert relative(np.fromfile(path, "float32").reshape(wanted.shape), wanted) < 1e-3
 
 
+@pytest.mark.parametrize("target", ["llvm", pytest.param("opencl", marks=pytest.mark.needs_opencl)])
+def test_one_program_has_several_batches(target: str, tmp_path: Path) -> None:
+    w = np.random.default_rng(0).standard_normal(16).astype("float32")
+    nodes = [node("Mul", "x w", "y")]
+    data = onnx_model(nodes, {"x": ["N", 16]}, constants={"w": w})
+    model, folder = tilewright.load(data, target=target), tmp_path / "net"
+    model.export({"x": np.zeros((1, 16), "float32")}, folder, batches=[3, 1])
+    more = flags(target)
+    make(folder, *more)
+    call = Library(folder, more[-1].removeprefix("LDLIBS="))
+    made = ctypes.c_void_p()
+    call("create", ctypes.byref(made), str(folder / "net.weights").encode(), 0)
+    for batch in (3, 1):
+        x = np.random.default_rng(batch).standard_normal((batch, 16)).astype("float32")
+        y = np.zeros_like(x)
+        arrays = [ctypes.c_void_p(a.ctypes.data) for a in (x, y)]
+        call("run", made, batch, *arrays)
+        assert relative(y, tilewright.load(data)(x)) < 1e-5
+    with pytest.raises(AssertionError, match="not written for such a batch"):
+        call("run", made, 2, *arrays)
+    call("destroy", made)
+    assert (folder / "net.weights").stat().st_size == w.nbytes
+    if target == "llvm":
+        command = [folder / "net", folder / "net.weights", "2", "x.raw", "y.raw"]
+        said = subprocess.run(command, capture_output=True, text=True)
+        assert (said.returncode, said.stderr) == (2, "2: there are the batches 1, 3\n")
+    fixed = onnx_model(nodes, {"x": [1, 16]}, constants={"w": w})
+    with pytest.raises(ModelError, match="batches 2 are not written: no input"):
+        tilewright.load(fixed).export({"x": x}, folder, batches=[2])
+
+
 def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
     """What is concatenated is written in place, and an input that nothing reads is passed."""
     nodes = [
@@ -222,7 +254,7 @@ def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
         assert relative(found, wanted) < 1e-6, n
 
 
-@pytest.mark.parametrize("folder", ["clean", "size_t"])
+@pytest.mark.parametrize("folder", ["clean", "size_t", "block"])
 def test_a_folder_may_be_called_as_the_files_call_something(folder: str, tmp_path: Path) -> None:
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
     x = np.arange(-3, 3, dtype="float32").reshape(2, 3)
@@ -233,7 +265,7 @@ def test_a_folder_may_be_called_as_the_files_call_something(folder: str, tmp_pat
     x.tofile(tmp_path / "x.raw")
     built(tmp_path / folder, tmp_path / "x.raw", tmp_path / "y.raw", name=name)
     assert (np.fromfile(tmp_path / "y.raw", "float32") == np.maximum(x, 0).ravel()).all()
-    with pytest.raises(ArgumentError, match=r"^name='.*' is (no name|what the Makefile)"):
+    with pytest.raises(ArgumentError, match=r"^name='.*' is (no name|what the files)"):
         export(executor, tmp_path / "net", folder)
     assert not (tmp_path / "net").exists()
 

@@ -157,7 +157,7 @@ def test_several_problems_are_files_of_a_folder(tmp_path: Path) -> None:
     [
         (["-o", "none/dw.c"], "there is no folder none"),
         (["-o", "dw.c", "--name", "main"], "is no name for a function of C"),
-        (["-o", "dw.c", "--target", "opencl"], "there is no export of a kernel for opencl"),
+        (["-o", "dw.c", "--target", "opencl"], "there is no single file of a kernel for opencl"),
         (["-o", "dw", "--input", "2x8x6x6", "--name", "f"], "--name f is for one problem"),
     ],
 )

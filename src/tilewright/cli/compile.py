@@ -7,7 +7,7 @@ The folder has the kernels, functions that create and run the model, their heade
 program that runs it on raw files, and a Makefile: in C for a CPU; in C with kernels in CUDA C++ and
 as machine code for --target "cuda -arch=sm_90a", or in OpenCL C for --target opencl. Shapes are
 those of the inputs, given as `tilewright run` takes them; what is not given has 1 for each open
-dimension.
+dimension. With --batch 1 8 64 it is one program for these batches, which share the weights.
 """
 
 from __future__ import annotations
@@ -33,6 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="TARGET",
         help='as "llvm -mcpu=avx2", "cuda -arch=sm_80", opencl; by default this CPU',
     )
+    add(
+        "--batch", type=int, nargs="+", default=[], metavar="N",
+        help="one program for several batches, which its functions take: --batch 1 8 64",
+    )  # fmt: skip
     add("--dtype", choices=("float16", "bfloat16"), help="of products of float32")
     add("--threads", type=int, metavar="N", help="for which schedules are chosen; by default all")
     add("--name", metavar="NAME", help="of the function; by default the folder's")
@@ -52,10 +56,12 @@ def run(args: argparse.Namespace) -> int:
     target = None if usual else with_threads(args.target or "llvm", args.threads)
     model = tilewright.load(args.model, target=target, dtype=args.dtype)
     if not isinstance(model, Model):
-        raise ArgumentError(f"{args.model} is a kernel: kernel.export_c writes it")
+        raise ArgumentError(f"{args.model} is a kernel: kernel.export writes it")
     inputs, folder = arrays(args.input, model.inputs, 0), Path(args.output)
     console = Console(stderr=True)
-    files = with_progress(console, lambda told: model.export(inputs, folder, args.name, told))
+    files = with_progress(
+        console, lambda told: model.export(inputs, folder, args.name, told, args.batch)
+    )
     made = shlex.quote(args.output)
     print(f"{files[0]} and {len(files) - 1} files beside it: make -C {made}")
     return 0

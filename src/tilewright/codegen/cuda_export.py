@@ -43,8 +43,8 @@ def cuda_file(
     made = generate(module, target.arch, launcher=symbol, registers=registers)
     if any(kernel.maps for kernel in made.kernels):
         raise TargetError(
-            f"{symbol} copies boxes by tensor maps, which its file would need the driver's library "
-            "to make: copy rows with copy_async, or save() the kernel"
+            f"{symbol} copies boxes by tensor maps, which the driver's library makes: "
+            "kernel.export(folder) writes a program with it; or copy rows with copy_async"
         )
     arch = target.arch or "native"
     host = _Host(module, symbol, made.kernels, made.aligned)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
 
@@ -12,9 +11,8 @@ import numpy as np
 
 from tilewright.graph.memory import ALIGNED
 from tilewright.graph.value import Constant, Value
-from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.ndarray import array
-from tilewright.runtime.preparation import Preparation
+from tilewright.runtime.preparation import Ahead, Preparation
 from tilewright.topi.problem import TensorType
 
 #: An array on the device: NumPy's on a CPU.
@@ -30,16 +28,6 @@ class Held:
 
 #: What graphs of one model have of constants on a device, by what it is made of.
 Pool: TypeAlias = WeakValueDictionary[Any, Held]
-
-
-@dataclass(frozen=True)
-class Ahead:
-    """A ``kernel`` that is left to whoever has the device: it ``reads`` these arrays of the host,
-    and makes the constants of these numbers."""
-
-    kernel: Kernel
-    reads: tuple[np.ndarray[Any, Any], ...]
-    makes: tuple[int, ...]
 
 
 class Constants:

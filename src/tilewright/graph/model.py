@@ -216,12 +216,15 @@ class Model:
         folder: str | Path,
         name: str | None = None,
         progress: Callable[[int, int], None] | None = None,
+        batches: Sequence[int] = (),
     ) -> list[Path]:
         """Write the model for inputs of these shapes as sources that need nothing of Tilewright's
         into ``folder``, which is made: C for a CPU, C and CUDA C++ or OpenCL C for a GPU, with
         weights, a header, a program that runs it on files, and a Makefile. Returns the files.
 
-        Functions begin with ``name``, by default the folder's. For CUDA, no GPU is needed where the
+        Functions begin with ``name``, by default the folder's. With ``batches``, they take the
+        batch, one of these, which the inputs have whose first extent a call decides; weights, and
+        memory as the largest needs it, are shared by all. For CUDA, no GPU is needed where the
         target has an architecture; for OpenCL, the device that the target names is.
 
         Raises :class:`ModelError` where there is no such form, and
@@ -229,9 +232,21 @@ class Model:
         """
         from tilewright.graph.export import export  # which few programs need
 
-        given = arrays(self.inputs, inputs, self.device)
-        executor = self._made(given, progress, abroad=True)
-        return export(executor, Path(folder), name)
+        if not batches:
+            given = arrays(self.inputs, inputs, self.device)
+            return export(self._made(given, progress, abroad=True), Path(folder), name)
+        names = self._batches.names
+        if not names or min(batches) < 1:
+            raise ModelError(
+                f"batches {', '.join(map(str, batches))} are not written: "
+                + ("they are at least 1" if names else f"no input of {self._signature()} has one")
+            )
+        made = {}
+        for batch in sorted(set(batches)):
+            sized = {n: _resized(x, batch) if n in names else x for n, x in inputs.items()}
+            given = arrays(self.inputs, sized, self.device)
+            made[batch] = self._made(given, progress, abroad=True)
+        return export(made, Path(folder), name)
 
     def again(self) -> Model:
         """The same model, compiled again: by what was measured or tuned since."""
@@ -328,6 +343,12 @@ class Model:
     def __repr__(self) -> str:
         gives = ", ".join(self.outputs)
         return f"<Model {self.name}({self._signature()}) -> {gives} for {self.target}>"
+
+
+def _resized(x: Any, batch: int) -> np.ndarray[Any, Any]:
+    """An array of another batch, whose numbers do not matter."""
+    found = np.asarray(x)
+    return np.resize(found, (batch, *found.shape[1:]))
 
 
 def _inputs_of(value: Value) -> set[Input]:

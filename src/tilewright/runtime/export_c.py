@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from tilewright.runtime.kernel import Kernel
 
 #: The name that :func:`tilewright.build` gives a kernel that has none.
-_UNNAMED = "main"
+UNNAMED = "main"
 #: Functions of the C library and of POSIX that a program links, beside those of the dialect, and
 #: what compilers define.
 _LIBRARY = frozenset(
@@ -61,8 +61,8 @@ def export_c(kernel: Kernel, path: Path, name: str | None = None, about: str = "
         write_file(header, cuda_export.cuda_header(module, about))
     else:
         raise TargetError(
-            f"there is no export of a kernel for {kind}: build it for llvm (C) or cuda (CUDA C++); "
-            "kernel.source is the text of its kernels"
+            f"there is no single file of a kernel for {kind}: kernel.export(folder) writes a "
+            "program for llvm, cuda and opencl; kernel.source is the text of its kernels"
         )
     write_file(path, text)
 
@@ -82,7 +82,7 @@ def function_name(kernel: str, path: Path, given: str | None = None) -> str:
                 "single underscores, begins with a letter, and is none of C's own (main, exp, ...)"
             )
         return given
-    name = re.sub("__+", "_", sanitized(path.stem if kernel == _UNNAMED else kernel))
+    name = re.sub("__+", "_", sanitized(path.stem if kernel == UNNAMED else kernel))
     return f"kernel_{name}" if _is_taken(name) else name
 
 

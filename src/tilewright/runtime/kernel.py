@@ -180,6 +180,27 @@ class Kernel:
 
         export_c(self, Path(path), name)
 
+    def export(
+        self, folder: str | Path, name: str | None = None, extents: Mapping[str, int] | None = None
+    ) -> list[Path]:
+        """Write a program that needs nothing of Tilewright's into ``folder``, which is made, as
+        ``tilewright compile`` does for a model: C for llvm, C and CUDA C++ with machine code for
+        cuda, C and OpenCL C for opencl, each with a header, a program that runs it on raw files,
+        and a Makefile. Returns the files. Kernels that copy by tensor maps are written, too.
+
+        Functions begin with ``name``, by default the kernel's, for one without the folder's;
+        ``extents`` are those that are open, and the other scalars, by name.
+
+        Raises :class:`~tilewright.ir.errors.TargetError` for sim and for instructions that C has no
+        words for, :class:`~tilewright.ir.errors.ArgumentError` for a name or extents that do not
+        fit, and :class:`~tilewright.runtime.files.FileError` where it cannot be written.
+        """
+        from tilewright.runtime.export import work_of, write  # which few programs need
+        from tilewright.runtime.export_c import UNNAMED, function_name
+
+        own = None if self.name == UNNAMED else function_name(self.name, Path(folder))
+        return write([work_of(self, extents or {})], Path(folder), name or own)
+
     def __copy__(self) -> Kernel:
         return self  # nothing of it changes
 

@@ -74,3 +74,13 @@ class Preparation:
     def arguments(self, args: Sequence[Any], made: Sequence[Any]) -> list[Any]:
         """The arguments of a call, for those of the whole program and what was made ahead."""
         return [args[k] if k >= 0 else made[-1 - k] for k in self.takes]
+
+
+@dataclass(frozen=True)
+class Ahead:
+    """A ``kernel`` that is left to whoever has the device: it ``reads`` these arrays of the host,
+    and makes the constants of these numbers."""
+
+    kernel: Kernel
+    reads: tuple[Any, ...]
+    makes: tuple[int, ...]

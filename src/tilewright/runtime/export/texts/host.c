@@ -45,5 +45,7 @@ int MODEL_run(
     PARAMETERS) {
   const void *const inputs[] = {INPUT_NAMES};
   void *const outputs[] = {OUTPUT_NAMES};
-  return steps(model->weights, model->memory, inputs, outputs) ? NO_MEMORY : 0;
+  const int which = place_of(CHOSEN);
+  if (which < 0) return NO_BATCH;
+  return steps[which](model->weights, model->memory, inputs, outputs) ? NO_MEMORY : 0;
 }

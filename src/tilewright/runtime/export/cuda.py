@@ -1,12 +1,15 @@
-"""Models for CUDA: kernels in CUDA C++ and as machine code, launched through the driver."""
+"""Programs for CUDA: kernels in CUDA C++ and as machine code, launched through the driver."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tilewright.graph.errors import ModelError
-from tilewright.graph.executor import Executor
-from tilewright.graph.export.launches import (
+from tilewright.ir.errors import TargetError
+from tilewright.runtime.cuda import ALIGNMENT, CudaProgram
+from tilewright.runtime.cuda_maps import WRONG, Tiled
+from tilewright.runtime.cuda_plan import Launches
+from tilewright.runtime.export.launches import (
     MAP,
     SCALAR,
     Argument,
@@ -17,10 +20,8 @@ from tilewright.graph.export.launches import (
     in_order,
     tables,
 )
-from tilewright.graph.export.written import Written
-from tilewright.runtime.cuda import ALIGNMENT, CudaProgram
-from tilewright.runtime.cuda_maps import WRONG, Tiled
-from tilewright.runtime.cuda_plan import Launches
+from tilewright.runtime.export.work import Work
+from tilewright.runtime.export.written import Written
 from tilewright.target.target import overlaps, sms
 
 _MORE = """
@@ -28,7 +29,7 @@ _MORE = """
    their data there: MODEL_launch runs on it, in the order of a CUstream, where that is not NULL;
    else of the model's own, whose end MODEL_wait waits for. */
 unsigned long long MODEL_buffer(const struct MODEL *model, int k);
-int MODEL_launch(struct MODEL *model, void *stream);
+int MODEL_launch(struct MODEL *model, TAKEN_VOID *stream);
 int MODEL_wait(struct MODEL *model);
 """
 
@@ -57,7 +58,7 @@ class _Codes:
         for v, x in zip(made.scalars, call.counts, strict=True):
             own.append(Argument(SCALAR, x & (2**v.dtype.bits - 1), v.dtype.bytes))
         if made.maps.stand_ins(call.counts)[0]:
-            raise ModelError(f"{call.what} copies boxes of a tensor that has no elements")
+            raise TargetError(f"{call.what} copies boxes of a tensor that has no elements")
         found = []
         for k, sizes in made.sizes(call.counts):
             shared = (program.unaligned_shared if simple else program.dynamic_shared)[k]
@@ -78,11 +79,11 @@ def _spaces(call: Call) -> tuple[int, ...]:
     return Launches(call.kernel.program.module).spaces(call.counts)
 
 
-def write(executor: Executor, name: str) -> Written:
+def write(works: Sequence[Work], name: str) -> Written:
     """What CUDA adds."""
-    layout, codes = Layout(executor, _spaces, apart=False), _Codes()
+    layout, codes = Layout(works, _spaces, apart=False), _Codes()
     ahead = [x for call in layout.ahead for x in codes.launches(call, layout)]
-    steps = [x for call in layout.steps for x in codes.launches(call, layout)]
+    steps = [[x for call in own for x in codes.launches(call, layout)] for own in layout.steps]
     files: dict[str, str | bytes] = {}
     arch = ""
     for k, (program, simple) in enumerate(codes.numbers):
@@ -92,7 +93,7 @@ def write(executor: Executor, name: str) -> Written:
         files[f"{name}_kernel_{k}.cubin"] = cubin
     count = len(codes.numbers)
     files[f"{name}_code.S"] = assembly(name, [f"{name}_kernel_{k}.cubin" for k in range(count)])
-    streams = 1 + max(call.stream for call in layout.steps)
+    streams = 1 + max(call.stream for own in layout.steps for call in own)
     made = tables(layout, name, [*codes.functions.values()], ahead, steps, count, cuda=True)
     maps = ",\n".join(codes.maps) or "  {0}"
     made += f"""
@@ -130,7 +131,7 @@ kernels:
             "NVCC": "nvcc", "CUDA": "/usr/local/cuda", "CFLAGS": "-O2",
             "CPPFLAGS": "-I$(CUDA)/include", "LDLIBS": "-L$(CUDA)/lib64/stubs -lcuda",
         },
-        rules=rules, more=_MORE.replace("MODEL", name),
+        rules=rules, more=_MORE,
     )  # fmt: skip
 
 

@@ -1,22 +1,16 @@
-"""Models for a GPU: where weights and values are in its memory, and what is launched on them, as
+"""Programs for a GPU: where weights and values are in its memory, and what is launched on them, as
 tables that a text in C goes through."""
 
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tilewright.graph.errors import ModelError
-from tilewright.graph.executor import Executor
-from tilewright.graph.memory import slots
-from tilewright.graph.passes.own_outputs import owner
-from tilewright.graph.value import Value
-from tilewright.ir.dtype import dtype
+from tilewright.ir.errors import TargetError
+from tilewright.runtime.export.work import Step, Work, bytes_of, digest
 from tilewright.runtime.kernel import Kernel
-from tilewright.topi.problem import TensorType
 
 #: What lies in a block of a GPU's memory begins at multiples of this many bytes.
 _APART = 256
@@ -43,8 +37,7 @@ class Argument:
 
 @dataclass(frozen=True)
 class Call:
-    """A kernel on some memory, with ``counts`` for its scalars; and on which ``stream``, which
-    event it ``waits`` for and which it ``marks``, 0 where none."""
+    """A kernel on some memory, as a step has it, or one that prepares constants."""
 
     kernel: Kernel
     places: tuple[Argument, ...]
@@ -91,46 +84,39 @@ class Block:
 
 
 class Layout:
-    """Where everything is, and the calls: ``ahead``, once, and ``steps``.
+    """Where everything is, and the calls: ``ahead``, once, and ``steps`` of each batch.
 
-    Inputs and outputs are the first blocks, of ``given`` bytes each; ``weights`` is the content of
-    the file. With ``apart``, whatever kernels take is a block of its own, as memory objects have no
-    addresses inside, and values take turns in them. Else there is one for each use: values are
-    where the plan has them, workspaces of each stream behind them.
+    Inputs and outputs are the first blocks, of as many bytes as the batch with most has; of each,
+    ``given`` has the bytes. ``weights`` is the content of the file, which batches share, as they do
+    what is prepared of the same. With ``apart``, whatever kernels take is a block of its own, as
+    memory objects have no addresses inside, and values take turns in them. Else there is one for
+    each use: values are where the plan has them, workspaces of each stream behind them.
     """
 
     def __init__(
-        self, executor: Executor, spaces: Callable[[Call], Sequence[int]], apart: bool
+        self, works: Sequence[Work], spaces: Callable[[Call], Sequence[int]], apart: bool
     ) -> None:
-        self.executor, self._sizes = executor, spaces
-        graph, known = executor.graph, executor.known
-        outside: list[Value] = [*graph.inputs, *map(owner, graph.outputs.values())]
-        self.given = [_bytes_of(TensorType(x.shape, x.dtype)) for x in outside]
-        self.blocks = [Block(OWN, nbytes) for nbytes in self.given]
+        self.works, self._sizes = works, spaces
+        self.given = [[bytes_of(x.kind) for x in work.arrays] for work in works]
+        self.blocks = [Block(OWN, max(sizes)) for sizes in zip(*self.given, strict=True)]
         self._pools = {} if apart else {u: self._block(u) for u in (SHARED, ONCE, OWN)}
-        self._at = {executor.index[x]: (k, 0) for k, x in enumerate(outside)}
         self._file = bytearray()
-        made = {n: x for n, x in executor.constants.items() if isinstance(x, TensorType)}
-        for number, found in executor.constants.items():
-            if number not in made:
-                self._at[number] = self._constant(SHARED, found)
-        reads = [
-            [Argument(*self._constant(ONCE, x), x.nbytes) for x in a.reads] for a in known.ahead
-        ]
-        for number, kind in made.items():
-            self._at[number] = self._place(SHARED, _bytes_of(kind))
+        self._known: dict[tuple[int, bytes], tuple[int, int]] = {}
+        self._prepared: dict[Any, list[tuple[int, int]]] = {}
+        self.ahead: list[Call] = []
+        places = [self._constants(work) for work in works]
         if apart:
-            turns, sizes = slots(executor.lifetimes)
-            numbers = [self._block(OWN, size) for size in sizes]
-            self._at |= {k: (numbers[turn], 0) for k, turn in enumerate(turns)}
+            sizes = itertools.zip_longest(*(work.slots[1] for work in works), fillvalue=0)
+            numbers = [self._block(OWN, max(each)) for each in sizes]
         else:
-            own, begin = self._place(OWN, executor.plan.nbytes)
-            self._at |= {k: (own, begin + at) for k, at in executor.plan.offsets.items()}
-        self.ahead = [
-            Call(a.kernel, (*takes, *(self._argument(n, made[n]) for n in a.makes)), (), "prepares")
-            for a, takes in zip(known.ahead, reads, strict=True)
-        ]
-        self.steps = self._steps()
+            own, begin = self._place(OWN, max(work.nbytes for work in works))
+        for work, at in zip(works, places, strict=True):
+            at |= {x.number: (k, 0) for k, x in enumerate(work.arrays)}
+            if apart:
+                at |= {k: (numbers[turn], 0) for k, turn in enumerate(work.slots[0])}
+            else:
+                at |= {k: (own, begin + offset) for k, offset in work.offsets.items()}
+        self.steps = [[_call(s, at) for s in w.steps] for w, at in zip(works, places, strict=True)]
         self._spaces = self._workspaces()
 
     @property
@@ -141,7 +127,7 @@ class Layout:
     @property
     def events(self) -> int:
         """How many streams wait for, with those of the begin and of the end."""
-        return 2 + max((c.marks for c in self.steps), default=0)
+        return 2 + max((c.marks for c in itertools.chain(*self.steps)), default=0)
 
     def spaces(self, call: Call) -> list[Argument]:
         """Workspaces of a call, which those of the same stream share."""
@@ -157,48 +143,57 @@ class Layout:
         where = self._pools[use] if self._pools else self._block(use)
         return where, self.blocks[where].add(nbytes)
 
+    def _constants(self, work: Work) -> dict[int, tuple[int, int]]:
+        """Where constants of a batch are, those that are prepared too."""
+        made = {n: x for n, x in work.constants.items() if isinstance(x, tuple)}
+        found = {n: self._constant(SHARED, x) for n, x in work.constants.items() if n not in made}
+        for a in work.ahead:
+            reads = [Argument(*self._constant(ONCE, x), x.nbytes) for x in a.reads]
+            key = (a.kernel, *reads)
+            if key not in self._prepared:
+                places = [self._place(SHARED, bytes_of(made[n])) for n in a.makes]
+                own = [
+                    Argument(*p, bytes_of(made[n])) for p, n in zip(places, a.makes, strict=True)
+                ]
+                self._prepared[key] = places
+                self.ahead.append(Call(a.kernel, (*reads, *own), (), "prepares"))
+            found |= dict(zip(a.makes, self._prepared[key], strict=True))
+        return found
+
     def _constant(self, use: int, array: Any) -> tuple[int, int]:
-        where, at = self._place(use, array.nbytes)
+        data = array.tobytes()
+        key = use, digest(data)
+        if key in self._known:
+            return self._known[key]
+        where, at = self._known[key] = self._place(use, array.nbytes)
         block = self.blocks[where]
         if not block.filled:
             block.begin = len(self._file)
-        self._file += bytes(block.begin + at - len(self._file)) + array.tobytes()
+        self._file += bytes(block.begin + at - len(self._file)) + data
         block.filled = len(self._file) - block.begin
         return where, at
-
-    def _argument(self, number: int, kind: TensorType, offset: int = 0) -> Argument:
-        where, at = self._at[number]
-        return Argument(where, at + offset, _bytes_of(kind))
 
     def _workspaces(self) -> dict[tuple[int, int], tuple[int, int]]:
         """By stream, and position among the workspaces of a call."""
         most: dict[tuple[int, int], int] = {}
-        for call in (*self.ahead, *self.steps):
+        for call in itertools.chain(self.ahead, *self.steps):
             for k, size in enumerate(self._sizes(call)):
                 most[call.stream, k] = max(most.get((call.stream, k), 0), size)
         return {key: self._place(OWN, size) for key, size in most.items()}
 
-    def _steps(self) -> list[Call]:
-        beside = self.executor.branches
-        marked = sorted(beside.awaited) if beside is not None else []
-        event = {k: 1 + number for number, k in enumerate(marked)}
-        found = []
-        for k, step in enumerate(self.executor.steps):
-            takes = zip(step.arguments, step.types, step.offsets, strict=True)
-            places = tuple(self._argument(*x) for x in takes)
-            call = Call(step.kernel, places, step.counts, step.node.operator)
-            if beside is not None:
-                awaited = beside.waits[k]
-                waits = 0 if awaited is None else event[awaited]
-                call = replace(call, stream=beside.streams[k], waits=waits, marks=event.get(k, 0))
-            found.append(call)
-        return found
+
+def _call(step: Step, at: Mapping[int, tuple[int, int]]) -> Call:
+    takes = zip(step.arguments, step.offsets, step.kinds, strict=True)
+    places = [Argument(at[k][0], at[k][1] + offset, bytes_of(kind)) for k, offset, kind in takes]
+    return Call(
+        step.kernel, tuple(places), step.counts, step.what, step.stream, step.waits, step.marks
+    )
 
 
 def in_order(launches: Sequence[Launch], call: Call) -> list[Launch]:
     """The kernels of a call, of which the first waits and the last is waited for."""
     if not launches:
-        raise ModelError(f"{call.what} has no elements to compute: models for a GPU have some")
+        raise TargetError(f"{call.what} has no elements to compute: a GPU needs some")
     made = list(launches)
     made[0] = replace(made[0], waits=call.waits)
     made[-1] = replace(made[-1], marks=call.marks)
@@ -207,11 +202,11 @@ def in_order(launches: Sequence[Launch], call: Call) -> list[Launch]:
 
 def tables(
     layout: Layout, name: str, functions: Sequence[str], ahead: Sequence[Launch],
-    steps: Sequence[Launch], codes: int, cuda: bool,
+    steps: Sequence[Sequence[Launch]], codes: int, cuda: bool,
 ) -> str:  # fmt: skip
     """What the text in C goes through."""
-    graph = layout.executor.graph
-    launches = [*ahead, *steps]
+    work = layout.works[0]
+    launches = [*ahead, *itertools.chain(*steps)]
     firsts = itertools.accumulate((len(x.arguments) for x in launches), initial=0)
     rows = [_row(x, first, cuda) for x, first in zip(launches, firsts, strict=False)]
     arguments = [x.row for launch in launches for x in launch.arguments]
@@ -220,7 +215,8 @@ def tables(
     shared = " unsigned shared;" if cuda else ""
     code = "\n".join(f"extern const char {name}_code_{k}[];" for k in range(codes))
     listed = _lines([f"{name}_code_{k}" for k in range(codes)])
-    outputs = len(graph.outputs)
+    each = itertools.accumulate(map(len, steps), initial=0)
+    sizes = (f"{{{', '.join(f'{n}u' for n in own)}}}" for own in layout.given)
     return f"""\
 {code}
 static const char *const codes[] = {{
@@ -228,15 +224,16 @@ static const char *const codes[] = {{
 }};
 
 enum {{ CODES = {codes}, FUNCTIONS = {len(functions)}, PREPARATIONS = {len(ahead)} }};
-enum {{ LAUNCHES = {len(steps)}, ARGUMENTS = {len(arguments)}, MOST_ARGUMENTS = {most} }};
-enum {{ INPUTS = {len(graph.inputs)}, OUTPUTS = {outputs}, BLOCKS = {len(layout.blocks)} }};
+enum {{ LAUNCHES = {len(launches) - len(ahead)}, BLOCKS = {len(layout.blocks)} }};
+enum {{ ARGUMENTS = {len(arguments)}, MOST_ARGUMENTS = {most} }};
+enum {{ INPUTS = {len(work.inputs)}, OUTPUTS = {len(work.outputs)} }};
 
 /* Memory on the device: inputs, outputs, and blocks that clones share (weights), that are needed
    once (what weights are computed of), and of each model's own (values). Those of the file begin
    with some bytes of it. */
 enum {{ SHARED = {SHARED}, ONCE = {ONCE}, OWN = {OWN} }};
 static const size_t FILE_BYTES = {len(layout.weights)}u;
-static const size_t given[] = {{{", ".join(f"{n}u" for n in layout.given)}}};
+static const size_t given[BATCHES][INPUTS + OUTPUTS] = {{{", ".join(sizes)}}};
 static const struct block {{ int use; size_t bytes, begin, filled; }} blocks[] = {{
 {_lines([x.row for x in layout.blocks])}
 }};
@@ -258,6 +255,8 @@ static const struct launch preparations[] = {{
 static const struct launch launches[] = {{
 {_lines(rows[len(ahead) :])}
 }};
+/* The first launch of each batch, and the end. */
+static const int firsts[BATCHES + 1] = {{{", ".join(map(str, each))}}};
 """
 
 
@@ -280,7 +279,3 @@ def _row(x: Launch, first: int, cuda: bool) -> str:
 
 def _lines(rows: Sequence[str]) -> str:
     return ",\n".join(f"  {row}" for row in rows) or "  {0}"
-
-
-def _bytes_of(kind: TensorType) -> int:
-    return math.prod(kind.shape) * dtype(kind.dtype).bytes

@@ -6,15 +6,9 @@ struct MODEL {
   CUfunction functions[FUNCTIONS];
   CUdeviceptr bases[BLOCKS];
   CUstream stream;
-  CUgraphExec graph;
+  CUgraphExec graphs[BATCHES];
   int shared; /* code and weights are another one's */
 };
-
-#define TRY(call)                       \
-  do {                                  \
-    const int answer = (int)(call);     \
-    if (answer) return answer;          \
-  } while (0)
 
 static void leave(void) {
   CUcontext own;
@@ -110,13 +104,14 @@ static int prepare(struct MODEL *model) {
   return 0;
 }
 
-/* The launches, with branches side by side, to be repeated by one call. */
-static int enqueue(struct MODEL *model, const CUstream *streams, const CUevent *events) {
+/* The launches of a batch, with branches side by side, to be repeated by one call. */
+static int enqueue(
+    struct MODEL *model, int which, const CUstream *streams, const CUevent *events) {
   if (STREAMS > 1) {
     TRY(cuEventRecord(events[0], streams[0]));
     TRY(cuStreamWaitEvent(streams[1], events[0], 0));
   }
-  for (int k = 0; k < LAUNCHES; ++k) {
+  for (int k = firsts[which]; k < firsts[which + 1]; ++k) {
     const struct launch *what = launches + k;
     CUstream own = streams[what->stream];
     if (what->waits) TRY(cuStreamWaitEvent(own, events[what->waits], 0));
@@ -130,7 +125,7 @@ static int enqueue(struct MODEL *model, const CUstream *streams, const CUevent *
   return 0;
 }
 
-static int record(struct MODEL *model) {
+static int record(struct MODEL *model, int which) {
   CUstream streams[2] = {model->stream, NULL};
   CUevent events[EVENTS] = {NULL};
   CUgraph graph = NULL;
@@ -139,11 +134,11 @@ static int record(struct MODEL *model) {
     status = (int)cuEventCreate(events + k, CU_EVENT_DISABLE_TIMING);
   if (!status) status = (int)cuStreamBeginCapture(streams[0], CU_STREAM_CAPTURE_MODE_RELAXED);
   if (!status) {
-    status = enqueue(model, streams, events);
+    status = enqueue(model, which, streams, events);
     const int ended = (int)cuStreamEndCapture(streams[0], &graph);
     if (!status) status = ended;
   }
-  if (!status) status = (int)cuGraphInstantiate(&model->graph, graph, 0);
+  if (!status) status = (int)cuGraphInstantiate(model->graphs + which, graph, 0);
   if (graph != NULL) cuGraphDestroy(graph);
   for (int k = 0; k < EVENTS; ++k)
     if (events[k] != NULL) cuEventDestroy(events[k]);
@@ -158,7 +153,8 @@ static int begin(struct MODEL *model, const char *weights) {
   if (weights != NULL) TRY(load(model, weights));
   TRY(describe(model));
   if (weights != NULL) TRY(prepare(model));
-  return record(model);
+  for (int k = 0; k < BATCHES; ++k) TRY(record(model, k));
+  return 0;
 }
 
 static int device_of(struct MODEL *model, int number) {
@@ -198,21 +194,12 @@ static int made_of(struct MODEL **made, const char *weights, int number, const s
   return status;
 }
 
-int MODEL_create(struct MODEL **made, const char *weights, int device) {
-  char *read = read_file(weights, FILE_BYTES);
-  *made = NULL;
-  const int status = read == NULL ? NO_FILE : made_of(made, read, device, NULL);
-  release(read);
-  return status;
-}
-
-int MODEL_clone(struct MODEL **made, const struct MODEL *of) { return made_of(made, NULL, 0, of); }
-
 void MODEL_destroy(struct MODEL *model) {
   if (model == NULL) return;
   if (model->context != NULL && cuCtxPushCurrent(model->context) == CUDA_SUCCESS) {
     if (model->stream != NULL) cuStreamSynchronize(model->stream);
-    if (model->graph != NULL) cuGraphExecDestroy(model->graph);
+    for (int k = 0; k < BATCHES; ++k)
+      if (model->graphs[k] != NULL) cuGraphExecDestroy(model->graphs[k]);
     for (int k = 0; k < BLOCKS; ++k)
       if (model->bases[k] && !(model->shared && blocks[k].use == SHARED))
         cuMemFree(model->bases[k]);
@@ -227,10 +214,12 @@ void MODEL_destroy(struct MODEL *model) {
 
 unsigned long long MODEL_buffer(const struct MODEL *model, int k) { return model->bases[k]; }
 
-int MODEL_launch(struct MODEL *model, void *stream) {
+int MODEL_launch(struct MODEL *model, TAKEN_VOID *stream) {
+  const int which = place_of(CHOSEN);
+  if (which < 0) return NO_BATCH;
   TRY(cuCtxPushCurrent(model->context));
   const int status =
-      (int)cuGraphLaunch(model->graph, stream == NULL ? model->stream : (CUstream)stream);
+      (int)cuGraphLaunch(model->graphs[which], stream == NULL ? model->stream : (CUstream)stream);
   leave();
   return status;
 }
@@ -242,13 +231,15 @@ int MODEL_wait(struct MODEL *model) {
   return status;
 }
 
-static int copied(struct MODEL *model, const void *const *inputs, void *const *outputs) {
+static int copied(
+    struct MODEL *model, int which, const void *const *inputs, void *const *outputs) {
   const CUdeviceptr *at = model->bases;
+  const size_t *sizes = given[which];
   for (int k = 0; k < INPUTS; ++k)
-    if (given[k]) TRY(cuMemcpyHtoDAsync(at[k], inputs[k], given[k], model->stream));
-  TRY(cuGraphLaunch(model->graph, model->stream));
+    if (sizes[k]) TRY(cuMemcpyHtoDAsync(at[k], inputs[k], sizes[k], model->stream));
+  TRY(cuGraphLaunch(model->graphs[which], model->stream));
   for (int k = 0, j = INPUTS; k < OUTPUTS; ++k, ++j)
-    if (given[j]) TRY(cuMemcpyDtoHAsync(outputs[k], at[j], given[j], model->stream));
+    if (sizes[j]) TRY(cuMemcpyDtoHAsync(outputs[k], at[j], sizes[j], model->stream));
   return (int)cuStreamSynchronize(model->stream);
 }
 
@@ -257,8 +248,10 @@ int MODEL_run(
     PARAMETERS) {
   const void *const inputs[] = {INPUT_NAMES};
   void *const outputs[] = {OUTPUT_NAMES};
+  const int which = place_of(CHOSEN);
+  if (which < 0) return NO_BATCH;
   TRY(cuCtxPushCurrent(model->context));
-  const int status = copied(model, inputs, outputs);
+  const int status = copied(model, which, inputs, outputs);
   leave();
   return status;
 }

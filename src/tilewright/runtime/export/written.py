@@ -11,7 +11,7 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Written:
-    """What a target writes of a model.
+    """What a target writes of a program.
 
     Attributes
     ----------
@@ -44,13 +44,16 @@ def _text(name: str) -> str:
     return (Path(__file__).parent / "texts" / name).read_text()
 
 
-def filled(text: str, model: str, words: Mapping[str, str] | None = None) -> str:
-    """A text of ``texts/`` for a model of this name, with ``words`` in the place of others."""
-    known = {"MODEL": model, **(words or {})}
-    names = "|".join(known)
-    return re.sub(rf"\b({names})(?=\b|_)", lambda m: known[m[1]], _text(text))
+def filled(text: str, words: Mapping[str, str]) -> str:
+    """A text of ``texts/`` with ``words`` in the place of others."""
+    return replaced(_text(text), words)
+
+
+def replaced(text: str, words: Mapping[str, str]) -> str:
+    """A text with ``words``, or beginnings of names, in the place of others."""
+    return re.sub(rf"\b({'|'.join(words)})(?=\b|_)", lambda m: words[m[1]], text)
 
 
 def plain(text: str) -> str:
-    """A name of the model's in a comment or a text of C, neither of which it can end."""
+    """A name of a model's in a comment or a text of C, neither of which it can end."""
     return re.sub(r"[^\w.:-]", "_", text, flags=re.ASCII)

@@ -8,12 +8,6 @@ struct MODEL {
   int shared; /* code and weights are another one's */
 };
 
-#define TRY(call)                       \
-  do {                                  \
-    const int answer = (int)(call);     \
-    if (answer) return answer;          \
-  } while (0)
-
 /* The device of a number among those of all platforms, GPUs first. */
 static int device_of(struct MODEL *model, int number) {
   const cl_device_type types[] = {CL_DEVICE_TYPE_GPU, CL_DEVICE_TYPE_ALL};
@@ -160,16 +154,6 @@ static int made_of(struct MODEL **made, const char *weights, int number, const s
   return status;
 }
 
-int MODEL_create(struct MODEL **made, const char *weights, int device) {
-  char *read = read_file(weights, FILE_BYTES);
-  *made = NULL;
-  const int status = read == NULL ? NO_FILE : made_of(made, read, device, NULL);
-  release(read);
-  return status;
-}
-
-int MODEL_clone(struct MODEL **made, const struct MODEL *of) { return made_of(made, NULL, 0, of); }
-
 void MODEL_destroy(struct MODEL *model) {
   if (model == NULL) return;
   if (model->queue != NULL) clFinish(model->queue);
@@ -186,9 +170,11 @@ void MODEL_destroy(struct MODEL *model) {
 
 void *MODEL_buffer(const struct MODEL *model, int k) { return model->bases[k]; }
 
-int MODEL_launch(struct MODEL *model, void *queue) {
+int MODEL_launch(struct MODEL *model, TAKEN_VOID *queue) {
+  const int which = place_of(CHOSEN);
+  if (which < 0) return NO_BATCH;
   cl_command_queue own = queue == NULL ? model->queue : (cl_command_queue)queue;
-  for (int k = 0; k < LAUNCHES; ++k)
+  for (int k = firsts[which]; k < firsts[which + 1]; ++k)
     TRY(enqueue(own, launches + k, model->kernels[PREPARATIONS + k]));
   return clFlush(own);
 }
@@ -200,16 +186,19 @@ int MODEL_run(
     PARAMETERS) {
   const void *const inputs[] = {INPUT_NAMES};
   void *const outputs[] = {OUTPUT_NAMES};
+  const int which = place_of(CHOSEN);
+  if (which < 0) return NO_BATCH;
+  const size_t *sizes = given[which];
   cl_mem *at = model->bases;
   for (int k = 0; k < INPUTS; ++k)
-    if (given[k])
+    if (sizes[k])
       TRY(clEnqueueWriteBuffer(
-          model->queue, at[k], CL_TRUE, 0, given[k], inputs[k], 0, NULL, NULL));
-  TRY(MODEL_launch(model, NULL));
+          model->queue, at[k], CL_TRUE, 0, sizes[k], inputs[k], 0, NULL, NULL));
+  TRY(MODEL_launch(model, GIVEN_NULL));
   for (int k = 0, j = INPUTS; k < OUTPUTS; ++k, ++j)
-    if (given[j])
+    if (sizes[j])
       TRY(clEnqueueReadBuffer(
-          model->queue, at[j], CL_TRUE, 0, given[j], outputs[k], 0, NULL, NULL));
+          model->queue, at[j], CL_TRUE, 0, sizes[j], outputs[k], 0, NULL, NULL));
   return clFinish(model->queue);
 }
 

@@ -1,10 +1,11 @@
-"""Models for OpenCL: kernels as text that the driver compiles, put into one queue."""
+"""Programs for OpenCL: kernels as text that the driver compiles, put into one queue."""
 
 from __future__ import annotations
 
-from tilewright.graph.errors import ModelError
-from tilewright.graph.executor import Executor
-from tilewright.graph.export.launches import (
+from collections.abc import Sequence
+
+from tilewright.ir.errors import TargetError
+from tilewright.runtime.export.launches import (
     SCALAR,
     Argument,
     Call,
@@ -14,7 +15,8 @@ from tilewright.graph.export.launches import (
     in_order,
     tables,
 )
-from tilewright.graph.export.written import Written
+from tilewright.runtime.export.work import Work
+from tilewright.runtime.export.written import Written
 from tilewright.runtime.opencl import OpenCLProgram
 
 _MORE = """
@@ -22,7 +24,7 @@ _MORE = """
    data there: MODEL_launch runs on them, in a cl_command_queue of their context, where that is not
    NULL; else in the model's own, whose end MODEL_wait waits for. */
 void *MODEL_buffer(const struct MODEL *model, int k);
-int MODEL_launch(struct MODEL *model, void *queue);
+int MODEL_launch(struct MODEL *model, TAKEN_VOID *queue);
 int MODEL_wait(struct MODEL *model);
 """
 
@@ -47,7 +49,9 @@ def _launches(
 ) -> list[Launch]:
     program, scalars = _program(call), _scalars(call)
     if any(x.at for x in call.places):
-        raise ModelError(f"{call.what} takes a part of a tensor: OpenCL's memory has no such parts")
+        raise TargetError(
+            f"{call.what} takes a part of a tensor: OpenCL's memory has no such parts"
+        )
     code = numbers.setdefault(program, len(numbers))
     memories = [*call.places, *layout.spaces(call)]
     values = program.values(
@@ -64,13 +68,16 @@ def _launches(
     return in_order(found, call)
 
 
-def write(executor: Executor, name: str) -> Written:
+def write(works: Sequence[Work], name: str) -> Written:
     """What OpenCL adds."""
-    layout = Layout(executor, _spaces, apart=True)
+    layout = Layout(works, _spaces, apart=True)
     numbers: dict[OpenCLProgram, int] = {}
     functions: list[str] = []
     ahead = [x for call in layout.ahead for x in _launches(call, layout, numbers, functions)]
-    steps = [x for call in layout.steps for x in _launches(call, layout, numbers, functions)]
+    steps = [
+        [x for call in own for x in _launches(call, layout, numbers, functions)]
+        for own in layout.steps
+    ]
     files: dict[str, str | bytes] = {
         f"{name}_kernel_{k}.cl": program.source for k, program in enumerate(numbers)
     }
@@ -82,10 +89,10 @@ def write(executor: Executor, name: str) -> Written:
 \t$(CC) -c -o $@ $<
 """
     return Written(
-        layout.weights, made, f"OpenCL ({executor.target})", "OpenCL 1.2",
+        layout.weights, made, f"OpenCL ({works[0].target})", "OpenCL 1.2",
         "the device of a number among those of all platforms, GPUs first",
         includes=("<CL/cl.h>",), files=files, objects=(f"{name}_code.o",),
         flags={"CFLAGS": "-O2", "CPPFLAGS": "-DCL_TARGET_OPENCL_VERSION=120",
                "LDLIBS": "-lOpenCL"},
-        rules=rules, more=_MORE.replace("MODEL", name),
+        rules=rules, more=_MORE,
     )  # fmt: skip
