@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from tilewright.schedule import Schedule as Schedule
     from tilewright.schedule import create_schedule as create_schedule
     from tilewright.target import Target as Target
+    from tilewright.tune.remote import connect as connect
     from tilewright.tvm import tir as tir
 
 #: Where each public name lives; a module stands for itself.
@@ -31,6 +32,7 @@ _HOMES = {
     "Schedule": "tilewright.schedule",
     "Target": "tilewright.target",
     "build": "tilewright.runtime.compile",
+    "connect": "tilewright.tune.remote",
     "create_schedule": "tilewright.schedule",
     "graph": "tilewright.graph",
     "load": "tilewright.graph.load",
@@ -45,8 +47,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Kernel", "Schedule", "Target", "__version__", "build", "create_schedule", "load", "lower",
-    "runtime", "te", "tir", "topi", "tvm",
+    "Kernel", "Schedule", "Target", "__version__", "build", "connect", "create_schedule", "load",
+    "lower", "runtime", "te", "tir", "topi", "tvm",
 ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@
       --dtype float16 --target cuda --trials 200
   tilewright tune depthwise_conv2d --input 1x32x112x112 --filter 32x1x3x3 --padding SAME --resume
   tilewright tune ... --target cuda --scheduler tcp://host:8786   # dask worker --resources GPU=1
+  tilewright tune ... --target "opencl -device=mali" --remote board:9190   # tilewright serve
   tilewright tune --set mobilenetv2 --batch 64 --pass forward,dgrad,wgrad --target cuda
 
 Each measurement is on record as soon as it is done (`tilewright records list`); Ctrl-C ends the
@@ -44,6 +45,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--devices", default="0", metavar="0,1", help="those that measure (cuda)")
     parser.add_argument("--scheduler", metavar="ADDRESS",
                         help="a Dask scheduler, whose workers build and measure")  # fmt: skip
+    parser.add_argument("--remote", default="", metavar="HOST:PORT",
+                        help="machines that measure, where `tilewright serve` runs")  # fmt: skip
     parser.add_argument("--repeat", type=int, default=5, metavar="N", help="of which the median")
     parser.add_argument("--min-repeat-ms", type=float, default=20.0, metavar="MS")
     parser.add_argument("--timeout", type=float, default=10.0, metavar="S", help="for one run")
@@ -100,7 +103,7 @@ def _search(args: argparse.Namespace, task: Any, records: Any, which: str) -> Tu
     option = measure_option(
         LocalBuilder(n_parallel=args.jobs),
         LocalRunner(args.timeout, 1, args.repeat, args.min_repeat_ms, _devices(args.devices),
-                    args.seed),
+                    args.seed, remote=args.remote),
         args.scheduler,
     )  # fmt: skip
     callbacks: list[Any] = [Display(prefix=f"{which}{problem.pass_}", result=args.json)]

@@ -44,10 +44,21 @@ __all__ = [
     "AnnotateEntity", "ApplyConfig", "ApplyHistoryBest", "ConfigEntity", "ConfigSpace",
     "DispatchContext", "FallbackConfigEntity", "FallbackContext", "GATuner", "GridSearchTuner",
     "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult",
-    "OtherOptionEntity", "RandomTuner", "Records", "ReorderEntity", "SplitEntity", "Task", "Tuner",
-    "TuningError", "XGBTuner", "apply_history_best", "callback", "get_config", "measure",
+    "OtherOptionEntity", "RPCRunner", "RandomTuner", "Records", "ReorderEntity", "SplitEntity",
+    "Task", "Tuner", "TuningError", "XGBTuner", "apply_history_best", "callback", "get_config", "measure",
     "measure_option", "record", "task", "template", "tophub", "tuner",
 ]  # fmt: skip
+
+
+def RPCRunner(
+    key: str, host: str, port: int, priority: int = 1, timeout: float = 10.0,
+    n_parallel: int | None = None, number: int = 4, repeat: int = 3, min_repeat_ms: float = 0.0,
+    **_: Any,
+) -> LocalRunner:  # fmt: skip
+    """Measures on another machine, where ``tilewright serve`` runs at ``host`` and ``port``, in the
+    place of TVM's tracker; ``key``, a device's name, has no effect."""
+    return LocalRunner(timeout, number, repeat, min_repeat_ms, remote=f"{host}:{port}")
+
 
 #: Where it has the best schedules of others: none are kept, so that templates fall back.
 tophub: Any = SimpleNamespace(context=lambda *_, **__: contextlib.nullcontext())
@@ -77,7 +88,6 @@ _INSTEAD = {
     "extract_from_program": "`tilewright run MODEL --problems FILE` writes what a model computes, "
     "and `tilewright tune --problems FILE` tunes it",
     "graph_tuner": "layouts of a model's values are chosen by tilewright.load",
-    "RPCRunner": "LocalRunner measures here, measure_option(scheduler=ADDRESS) elsewhere",
     "register_topi_compute": "write a template, as @autotvm.template(NAME)",
     "register_topi_schedule": "write a template, as @autotvm.template(NAME)",
 }

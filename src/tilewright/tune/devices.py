@@ -9,13 +9,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.target import Target
 from tilewright.tune.builders import NO_CACHE, NOTHING, failure
 from tilewright.tune.entity import TuningError
 from tilewright.tune.measure import MeasureErrorNo, MeasureResult
 from tilewright.tune.process import Worker, WorkerDied, WorkerTimeout
+
+if TYPE_CHECKING:
+    from tilewright.tune.remote import RemoteWorker
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,8 @@ class LocalRunner:
     min_repeat_ms : a repetition lasts at least so long.
     devices : the numbers of the devices that run them (cuda), each in a process of its own.
     seed : of the random inputs.
+    remote : addresses of other machines in place of devices of this, with commas between them, at
+        which ``tilewright serve`` runs; they have the same device.
     cooldown_interval, enable_cpu_cache_flush, n_parallel : AutoTVM's, and without effect.
     """
 
@@ -42,18 +47,23 @@ class LocalRunner:
     cooldown_interval: float = 0.0
     enable_cpu_cache_flush: bool = False
     n_parallel: int | None = None
+    remote: str = ""
 
 
 class Devices:
-    """A process for each device of a runner."""
+    """A process for each device of a runner, or a connection to each other machine."""
 
     def __init__(self, target: Target, runner: LocalRunner, folder: Path) -> None:
         self.target, self.runner = target, runner
-        self.workers = [
+        self.workers: list[Worker] | list[RemoteWorker] = [
             Worker(folder / f"device-{n}.log", NOTHING, NO_CACHE | _visible(target, n))
             for n in runner.devices
         ]
-        self._free: queue.SimpleQueue[Worker] = queue.SimpleQueue()
+        if runner.remote:
+            from tilewright.tune.remote import workers
+
+            self.workers = workers(runner.remote, target)
+        self._free: queue.SimpleQueue[Worker | RemoteWorker] = queue.SimpleQueue()
         for worker in self.workers:
             self._free.put(worker)
         self._dead = ""
@@ -61,11 +71,18 @@ class Devices:
     def ask(self) -> dict[str, Any]:
         """What the first device is, as :func:`~tilewright.tune.machine.machine` says.
 
-        Raises :class:`TuningError` where it does not answer.
+        Raises :class:`TuningError` where it does not answer, and where another machine has another.
         """
-        return self._ask(self.workers[0])
+        found = [self._ask(w) for w in self.workers[: None if self.runner.remote else 1]]
+        for other in found[1:]:
+            if other["device"] != found[0]["device"]:
+                raise TuningError(
+                    f"{self.runner.remote} have {found[0]['device']} and {other['device']}: "
+                    "measure on machines with one device"
+                )
+        return found[0]
 
-    def _ask(self, worker: Worker) -> dict[str, Any]:
+    def _ask(self, worker: Worker | RemoteWorker) -> dict[str, Any]:
         """Three attempts, for a device that was just left in error."""
         problem = ""
         for pause in (0.0, 1.0, 5.0):
@@ -118,7 +135,9 @@ class Devices:
             worker.close()
 
 
-def _answer(worker: Worker, request: dict[str, Any], limit: float) -> tuple[dict[str, Any], bool]:
+def _answer(
+    worker: Worker | RemoteWorker, request: dict[str, Any], limit: float
+) -> tuple[dict[str, Any], bool]:
     """The answer, and whether the device has to be looked at."""
     try:
         found = worker.call(request, limit)

@@ -26,6 +26,7 @@ from tilewright.tune.builders import (
     template_request,
 )
 from tilewright.tune.devices import Devices, LocalRunner
+from tilewright.tune.entity import TuningError
 from tilewright.tune.measure import Device, MeasureInput, Measurer, MeasureResult
 from tilewright.tune.task import Task
 
@@ -66,6 +67,8 @@ def measure_option(
         builder = LocalBuilder()
     if isinstance(runner, str):
         runner = LocalRunner()
+    if scheduler is not None and runner.remote:
+        raise TuningError("a scheduler measures on its workers: leave out remote")
     return MeasureOption(builder, runner, scheduler)
 
 
@@ -113,8 +116,8 @@ class LocalMeasurer:
     def measure(self, inputs: Sequence[MeasureInput]) -> Iterator[tuple[int, MeasureResult]]:
         """See :meth:`Measurer.measure`.
 
-        On a GPU the first candidates run while the next are built; on the CPU, building would
-        disturb the times, so all are built first.
+        On a GPU and another machine the first candidates run while the next are built; on the CPU,
+        building would disturb the times, so all are built first.
         """
         results: queue.SimpleQueue[tuple[int, MeasureResult] | BaseException] = queue.SimpleQueue()
         build_pool, run_pool = self._pools
@@ -140,7 +143,7 @@ class LocalMeasurer:
         built: list[Future[dict[str, Any]]] = [
             build_pool.submit(self._build, inp) for inp in inputs
         ]
-        if self.task.target.kind in APART:
+        if self.task.target.kind in APART or self.devices.runner.remote:
             for k, future in enumerate(built):
                 future.add_done_callback(functools.partial(forward, k))
         else:

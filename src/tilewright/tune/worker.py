@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import functools
 import importlib
 import importlib.util
 import json
@@ -17,11 +18,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tilewright.ir.errors import TilewrightError
 from tilewright.ir.func import Module
 from tilewright.tune.measure import MeasureErrorNo as Error
+
+if TYPE_CHECKING:
+    from tilewright.runtime.kernel import Kernel
 
 #: A variable of the environment that is set in these processes: no tuning begins in them.
 LOADING = "__tilewright_worker__"
@@ -184,7 +188,49 @@ def run(path: str, data: str, number: int, repeat: int, min_repeat_ms: float) ->
     return {"error": 0, "costs": costs}
 
 
+def signature(path: str) -> dict[str, Any]:
+    """What a compiled kernel takes, and writes."""
+    kernel = _loaded(path)
+    return {
+        "error": 0, "name": kernel.name, "params": [p.name for p in kernel.signature.params],
+        "written": sorted(kernel.signature.written),
+    }  # fmt: skip
+
+
+def call(path: str, folder: str, arrays: list[Any], repeat: int, number: int) -> dict[str, Any]:
+    """Run a compiled kernel once, or measure it with a ``repeat``, on numbers, and on arrays of
+    some shapes and types, whose contents are files in ``folder``; outputs have none before."""
+    import numpy as np
+
+    from tilewright.ir.dtype import dtype
+    from tilewright.runtime.narrow_floats import storage_type
+
+    kernel, args = _loaded(path), list(arrays)
+    files = {k: Path(folder, f"array{k}") for k, x in enumerate(arrays) if not isinstance(x, int)}
+    for k, file in files.items():
+        shape, kind = arrays[k]
+        args[k] = made = np.zeros(shape, storage_type(dtype(kind)))
+        if k not in kernel.signature.written:
+            made.reshape(-1).view(np.uint8)[:] = np.frombuffer(file.read_bytes(), np.uint8)
+    found: dict[str, Any] = {"error": 0}
+    if repeat:
+        timing = kernel.time(*args, repeat=repeat, number=number)
+        found |= {"costs": list(timing.times), "number": timing.number}
+    else:
+        kernel(*args)
+    for k in kernel.signature.written & files.keys():
+        files[k].write_bytes(args[k].tobytes())
+    return found
+
+
+@functools.lru_cache(maxsize=16)
+def _loaded(path: str) -> Kernel:
+    from tilewright.runtime.save import load as load_kernel
+
+    return load_kernel(path)
+
+
 _REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
     "load": load, "nothing": nothing, "build": build, "prepare": prepare, "device": device,
-    "run": run,
+    "run": run, "signature": signature, "call": call,
 }  # fmt: skip

@@ -73,8 +73,8 @@ def __getattr__(name: str) -> Any:
         return _language[name]
     if name == "topi":  # so is what declares operators
         return importlib.import_module("tilewright.tvm.topi")
-    if name == "autotvm":  # loaded when it is asked for: most programs do not tune
-        return importlib.import_module("tilewright.tvm.autotvm")
+    if name in ("autotvm", "rpc"):  # loaded when they are asked for: most programs do not tune
+        return importlib.import_module(f"tilewright.tvm.{name}")
     if name in _absent:
         return _absent[name]
     if name.startswith("__"):

@@ -27,7 +27,6 @@ _INSTEAD = {
     "ir_pass": "tvm.lower runs all passes, and `tilewright lower FILE` shows them one by one",
     "relax": _MODELS,
     "relay": _MODELS,
-    "rpc": "build, kernel.save(path), and tilewright.load(path) on the other machine",
     "download": "read the file as it is; models are loaded by tilewright.load",
     "tvmc": "`tilewright run`, `tilewright compile` and `tilewright tune` take models and problems",
     "script": "str(tvm.lower(s, args)) is the script of a program; programs are written in te",
@@ -35,7 +34,7 @@ _INSTEAD = {
 #: Those that are modules: a program may import them, and gets an error where it uses them.
 _MODULES = (
     "auto_scheduler", "contrib.cublas", "contrib.cudnn", "contrib.graph_executor", "meta_schedule",
-    "micro", "relax", "relay", "rpc", "script", "script.ir", "script.tir",
+    "micro", "relax", "relay", "script", "script.ir", "script.tir",
 )  # fmt: skip
 #: How many names are listed; of more, those that are near.
 _FEW = 12
