@@ -45,8 +45,8 @@ __all__ = [
     "DispatchContext", "FallbackConfigEntity", "FallbackContext", "GATuner", "GridSearchTuner",
     "LocalBuilder", "LocalRunner", "MeasureErrorNo", "MeasureInput", "MeasureResult",
     "OtherOptionEntity", "RPCRunner", "RandomTuner", "Records", "ReorderEntity", "SplitEntity",
-    "Task", "Tuner", "TuningError", "XGBTuner", "apply_history_best", "callback", "get_config", "measure",
-    "measure_option", "record", "task", "template", "tophub", "tuner",
+    "Task", "Tuner", "TuningError", "XGBTuner", "apply_history_best", "callback", "get_config",
+    "measure", "measure_option", "record", "task", "template", "tophub", "tuner",
 ]  # fmt: skip
 
 
