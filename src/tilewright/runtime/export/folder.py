@@ -15,6 +15,9 @@ from tilewright.runtime.files import FileError, write_file, writing
 
 #: What the Makefile makes beside the program, and what its files call something else.
 _TAKEN = re.compile("clean|kernels|launch|block|map|argument|function|steps")
+#: What a program says of the environment.
+_DEVICE = "DEVICE is the number of the device, 0 unless it is set"
+_THREADS = "OMP_NUM_THREADS is how many threads; OMP_WAIT_POLICY=passive is faster where other programs run"
 
 
 def write(works: Sequence[Work], folder: Path, name: str | None = None) -> list[Path]:
@@ -88,8 +91,8 @@ def _words(works: Sequence[Work], name: str, made: Written) -> Mapping[str, str]
         "FILE_SIZES": f"{{{'}, {'.join(sizes)}}}",
         "FILE_NAMES": " ".join([*files, *(f"{plain(x.name)}.raw" for x in work.arrays)]),
         "WEIGHT_COUNT": str(int(work.has_weights)), "IS_BATCHED": str(int(batched)),
-        "RUN_NAMES": f"{given}{data}", "AGAIN_CALL": again,
-        "WAIT_CALL": "0" if on_cpu else f"{name}_wait(model)",
+        "SETTINGS": _THREADS if on_cpu else _DEVICE, "RUN_NAMES": f"{given}{data}",
+        "AGAIN_CALL": again, "WAIT_CALL": "0" if on_cpu else f"{name}_wait(model)",
     }  # fmt: skip
 
 

@@ -34,7 +34,7 @@ static int failed(const char *what, int status) {
 int main(int argc, char **argv) {
   if (argc != FIRST + FILES && argc != FIRST + FILES + 1) {
     fprintf(stderr, "usage: %s FILE_NAMES [RUNS]\n", argv[0]);
-    fprintf(stderr, "DEVICE is the number of the device, 0 unless it is set\n");
+    fprintf(stderr, "SETTINGS\n");
     return 2;
   }
   const int batch = IS_BATCHED ? atoi(argv[FIRST - 1]) : 0;
