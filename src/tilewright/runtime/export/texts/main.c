@@ -50,7 +50,8 @@ int main(int argc, char **argv) {
   for (int k = 0; k < FILES; ++k) {
     data[k] = posix_memalign(&memory, 64, sizes[k] + 1) ? NULL : memory;
     if (data[k] == NULL || (k < INPUTS && !moved(argv[FIRST + k], data[k], sizes[k], 1))) {
-      fprintf(stderr, "%s: it cannot be read, or is too short\n", argv[FIRST + k]);
+      const unsigned long bytes = (unsigned long)sizes[k];
+      fprintf(stderr, "%s: it cannot be read, or has less than %lu bytes\n", argv[FIRST + k], bytes);
       return 1;
     }
   }
