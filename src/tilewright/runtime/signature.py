@@ -130,11 +130,13 @@ class Signature:
                     self._bind_value(extent, actual, f"dimension {axis} of {param.name}", values)
             views.append(found)
             places.append(k)
+        for k, found in zip(places, views, strict=True):
+            self._bind_strides(k, found, values)
         for v in self.variables:
             if v.name not in values:
                 raise ArgumentError(
                     f"kernel {self.name}: no argument tells what {v.name} is; it must be the "
-                    "extent of some dimension by itself, or a parameter"
+                    "extent or the stride of some dimension by itself, or a parameter"
                 )
         for k, found in zip(places, views, strict=True):
             self._check_shape(k, found, values)
@@ -146,6 +148,28 @@ class Signature:
                 )
         self._check_overlap(places, views)
         return views, values
+
+    def _bind_strides(self, k: int, found: ArrayView, values: dict[str, int]) -> None:
+        """Read strides that are variables off an array: first those that matter."""
+        param = self.params[k]
+        if not isinstance(param, Buffer) or param.layout is None:
+            return
+        symbolic = [d for d, e in enumerate(param.strides) if isinstance(e, Var)]
+        for d in sorted(symbolic, key=lambda d: found.shape[d] < 2):
+            stride, known = param.strides[d], found.strides[d]
+            assert isinstance(stride, Var)
+            if found.shape[d] < 2:
+                known = values.setdefault(stride.name, 0)
+            elif abs(known) >> (stride.dtype.bits - 1):
+                raise ArgumentError(
+                    f"{self._where(k)}: a stride of {known}, which {stride.dtype} does not hold"
+                )
+            self._bind_value(stride, known, f"the stride of dimension {d} of {param.name}", values)
+        if k in self.written and not _is_apart(found):
+            raise ArgumentError(
+                f"{self._where(k)} is written, but elements share memory: strides "
+                f"{list(found.strides)} (in elements); pass a copy"
+            )
 
     def _where(self, k: int) -> str:
         return f"kernel {self.name}, argument {k} ({self.params[k].name})"
@@ -259,6 +283,17 @@ class Signature:
                         f"{self._where(k)} is written, but shares memory with argument {other} "
                         f"({self.params[other].name}): pass a separate array"
                     )
+
+
+def _is_apart(found: ArrayView) -> bool:
+    """Whether each element has memory of its own, by strides that each step over all smaller."""
+    pairs = zip(map(abs, found.strides), found.shape, strict=True)
+    reach = 0
+    for stride, extent in sorted(p for p in pairs if p[1] > 1):
+        if stride <= reach:
+            return not found.size
+        reach += stride * (extent - 1)
+    return True
 
 
 def _doubtful(arrays: list[Buffer], between: list[Buffer]) -> list[tuple[Buffer, Expr]]:

@@ -13,7 +13,7 @@ from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.errors import LanguageError, NestedTagError, user_location
 from tilewright.ir.expr import Expr, Load, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
-from tilewright.ir.ops import Value, as_expr, const
+from tilewright.ir.ops import Value, as_expr, as_index, const
 from tilewright.ir.stmt import Evaluate, Stmt
 from tilewright.ir.visit import exprs
 from tilewright.te.axes import axis_kind, declared
@@ -135,12 +135,13 @@ def placeholder(
     shape: Value | Sequence[Value],
     dtype: str = "float32",
     name: str = "placeholder",
-    strides: Sequence[int] | None = None,
+    strides: Sequence[Value] | None = None,
 ) -> Tensor:
     """An argument of the program, of ``shape`` (extents: integers or ``te.var``) and ``dtype``.
 
     ``strides`` are how far neighbours along each dimension lie apart, in elements, by default those
-    of a dense array: a call takes arrays of just these strides, such as slices of larger ones.
+    of a dense array: a call takes arrays of just these strides, such as slices of larger ones. One
+    that is a ``te.var`` is read off the array, and may be 0 or negative.
 
     Raises :class:`LanguageError` where they are not as many as dimensions.
     """
@@ -151,7 +152,7 @@ def placeholder(
             raise LanguageError(
                 f"placeholder {name}: {len(buffer.shape)} dimensions, {len(strides)} strides"
             )
-        buffer = replace(buffer, layout=Layout(tuple(const(int(s)) for s in strides)))
+        buffer = replace(buffer, layout=Layout(tuple(as_index(s) for s in strides)))
     op.outputs = (Tensor(op, 0, buffer),)
     return op.outputs[0]
 

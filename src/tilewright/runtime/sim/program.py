@@ -117,6 +117,10 @@ class SimProgram:
         buffers = [p for p in self.module.params if isinstance(p, Buffer)]
         memories: dict[Buffer, Memory] = {}
         for buffer, array in zip(buffers, arrays, strict=True):
+            if array.pointer != array.span[0]:
+                raise ArgumentError(
+                    f"{buffer.name} has negative strides: pass np.ascontiguousarray(it)"
+                )
             made = form(buffer, scalars)
             data = np.zeros(made.size, numpy_type(buffer.dtype))
             data[made.offsets()] = _elements(array, buffer.dtype)
