@@ -288,12 +288,12 @@ def _show_layers(console: Console, executor: Executor, steps: list[list[float]])
 
     rows = by_kernel(layers(executor, steps))
     total = sum(row["ms"] for row in rows) or 1.0
-    table = Table("ms", "share", "times", "GFLOP/s", "GB/s", "kernel")
+    table = Table("µs", "share", "times", "GFLOP/s", "GB/s", "kernel")
     for column in table.columns[:-1]:
         column.justify = "right"
     for row in rows:
         table.add_row(
-            f"{row['ms']:.3f}", f"{row['ms'] / total:.1%}", str(row["count"]),
+            f"{row['ms'] * 1e3:,.1f}", f"{row['ms'] / total:.1%}", str(row["count"]),
             f"{row['gflops']:.1f}", f"{row['gbytes']:.1f}", row["kernel"],
         )  # fmt: skip
     console.print(table, markup=False)

@@ -74,16 +74,20 @@ def show_summary(console: Console, rows: Sequence[Row]) -> None:
         return
     made = Table(box=SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     made.add_column("median µs")
-    for name in (OURS, "best of the others", "faster", "of floor"):
+    others = any(row.best_peer is not None for row in found)
+    for name in (OURS, *["best of the others", "faster"] * others, "of floor"):
         made.add_column(name, justify="right", no_wrap=True)
     for row in found:
         ours, peer, part = row.median(OURS), row.best_peer, row.of_floor(OURS)
         colour = "green" if (row.ratio or 0) >= 1 else "red"
+        beside = (
+            "–" if peer is None else f"{_text((row.median(peer) or 0) * 1e6)} {peer}",
+            "–" if row.ratio is None else f"[{colour}]{row.ratio:.2f}×[/]",
+        )
         made.add_row(
             escape(f"{row.problem.pass_} {short_name(row.problem)}"),
             "–" if ours is None else _text(ours * 1e6),
-            "–" if peer is None else f"{_text((row.median(peer) or 0) * 1e6)} {peer}",
-            "–" if row.ratio is None else f"[{colour}]{row.ratio:.2f}×[/]",
+            *(beside if others else ()),
             "–" if part is None else f"{part:.0%}",
         )
     console.print(made)
