@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+from dataclasses import asdict
 
 import numpy as np
 import pytest
@@ -12,8 +13,14 @@ import tilewright
 from tilewright import te
 from tilewright.cli.main import main
 from tilewright.ir.errors import ArgumentError
+from tilewright.select import knn, options
+from tilewright.target import Target
+from tilewright.topi import Conv
+from tilewright.topi.templates import candidates
+from tilewright.tune import tuned
 from tilewright.tune.remote import RemoteError, RemoteWorker
 from tilewright.tune.serve import Server
+from tilewright.tune.tuned import Ranked, Tuned
 from tilewright.tune.wire import KEY, address_of
 
 
@@ -120,3 +127,15 @@ def test_programs_of_tvm_run_there(board, tmp_path):
         np.testing.assert_array_equal(y.numpy(), x.numpy() + 1)
         assert there.time_evaluator(there.entry_name, dev, number=2)(x, y).mean > 0
     assert autotvm.RPCRunner("board", host, int(port), number=5).remote == board
+
+
+def test_kernels_for_a_board_take_what_was_tuned_there(monkeypatch):
+    problem = Conv.parse("1x64x14x14", "64x64x3x3", groups=1, padding=1)
+    target = Target.parse("opencl -device=mali")
+    template, tile = list(candidates(problem, target))[7]
+    best = Ranked(template.name, tuple(sorted(asdict(tile).items())), 1e-3)
+    on_record = (Tuned(problem, str(target), "Mali-G52", (best,)),)
+    for module in (tuned, knn):
+        monkeypatch.setattr(module, "own", lambda kind: on_record)
+    choice = next(iter(options(problem, target)))
+    assert (choice.algorithm.name, choice.config, choice.seconds) == (template.name, tile, 1e-3)

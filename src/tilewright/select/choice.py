@@ -20,6 +20,7 @@ from tilewright.target import Target
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import cheapest_first
 from tilewright.tune.machine import machine_of, with_own_architecture
+from tilewright.tune.tuned import device_of
 
 POLICIES = ("heuristic", "profile", "reproducible")
 #: How many candidates of one algorithm are measured by the policy "profile".
@@ -172,7 +173,7 @@ def _tuned(problem: Problem, target: Target, able: list[Algorithm]) -> Iterator[
     try:
         device = str(json.loads(machine_of(target))["device"])
     except TilewrightError:  # code for a machine that this one is not
-        device = ""
+        device = device_of(target)
     for guess in guesses(problem, target, device):
         if guess.template in by_name:
             yield Choice(problem, target, by_name[guess.template], guess.config, guess.seconds)

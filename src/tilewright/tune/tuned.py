@@ -198,6 +198,13 @@ def own(kind: str, path: Path | None = None) -> tuple[Tuned, ...]:
     return known[1]
 
 
+def device_of(target: Target) -> str:
+    """The device that was tuned for a target, as another machine has it; empty where there is none
+    on record, or several."""
+    found = {t.device for t in own(target.kind) if t.target == str(target)}
+    return found.pop() if len(found) == 1 else ""
+
+
 def _stamps(path: Path) -> Iterator[tuple[int, int]]:
     for file in (path, path.with_name(path.name + "-wal")):
         try:
