@@ -56,6 +56,7 @@ def run(args: argparse.Namespace) -> int:
     file cannot be written.
     """
     from tilewright.ir.errors import ArgumentError, TargetError
+    from tilewright.runtime.export import work_of, write
     from tilewright.runtime.export_c import export_c, function_name
     from tilewright.runtime.files import writing
     from tilewright.target import Target
@@ -78,7 +79,7 @@ def run(args: argparse.Namespace) -> int:
         name = function_name("main", path, args.name)
         kernel = _kernel(one.problem, target, args.program)
         if args.program:
-            files = kernel.export(path, name)
+            files = write([work_of(kernel, {}, f"{one.problem}")], path, name)
             print(
                 f"{files[0]} and {len(files) - 1} files beside it: make -C {shlex.quote(str(path))}"
             )

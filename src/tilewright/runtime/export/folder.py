@@ -106,8 +106,8 @@ def _about(works: Sequence[Work], names: Sequence[str], made: Written) -> str:
     more = f"\n   It is run with one of these batches: {batches}." * (work.batch > 0)
     weights = "" if work.has_weights else "\n   It has no weights: NULL is the name of their file."
     return (
-        f"{plain(work.name)} for {made.about}, written by Tilewright; needs {made.needs} only."
-        f" See the Makefile.{more}{weights}\n\n   Arrays are the host's, dense, row by row:\n\n"
+        f"{plain(work.name, ' ,=+')} for {made.about}, written by Tilewright.\n"
+        f"   Needs {made.needs} only; see the Makefile.{more}{weights}\n\n   Arrays are the host's, dense, row by row:\n\n"
         + "\n".join(lines)
     )
 

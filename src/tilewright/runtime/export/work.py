@@ -86,8 +86,9 @@ def digest(data: bytes) -> bytes:
     return hashlib.blake2b(data).digest()
 
 
-def work_of(kernel: Kernel, extents: Mapping[str, int]) -> Work:
-    """A kernel alone, for ``extents`` of those dimensions that are open, and other scalars.
+def work_of(kernel: Kernel, extents: Mapping[str, int], about: str = "") -> Work:
+    """A kernel alone, for ``extents`` of those dimensions that are open, and other scalars;
+    ``about`` is what it computes, in words.
 
     Raises :class:`ArgumentError` where these are others than there are, and for arrays that have no
     elements, or strides of their own.
@@ -116,4 +117,4 @@ def work_of(kernel: Kernel, extents: Mapping[str, int]) -> Work:
         tuple(extents[n] for n in wanted), name,
     )  # fmt: skip
     inputs, outputs = (tuple(a for a, w in arrays if w is written) for written in (False, True))
-    return Work(name, kernel.target, inputs, outputs, (step,), has_weights=False)
+    return Work(about or name, kernel.target, inputs, outputs, (step,), has_weights=False)

@@ -54,6 +54,7 @@ def replaced(text: str, words: Mapping[str, str]) -> str:
     return re.sub(rf"\b({'|'.join(words)})(?=\b|_)", lambda m: words[m[1]], text)
 
 
-def plain(text: str) -> str:
-    """A name of a model's in a comment or a text of C, neither of which it can end."""
-    return re.sub(r"[^\w.:-]", "_", text, flags=re.ASCII)
+def plain(text: str, more: str = "") -> str:
+    """A name of a model's in a comment or a text of C, neither of which it can end; letters of
+    ``more`` stay, too."""
+    return re.sub(rf"[^\w.:{more}-]", "_", text, flags=re.ASCII)
