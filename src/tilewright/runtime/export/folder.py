@@ -107,8 +107,8 @@ def _about(works: Sequence[Work], names: Sequence[str], made: Written) -> str:
     weights = "" if work.has_weights else "\n   It has no weights: NULL is the name of their file."
     return (
         f"{plain(work.name, ' ,=+')} for {made.about}, written by Tilewright.\n"
-        f"   Needs {made.needs} only; see the Makefile.{more}{weights}\n\n   Arrays are the host's, dense, row by row:\n\n"
-        + "\n".join(lines)
+        f"   Needs {made.needs} only; see the Makefile.{more}{weights}\n\n"
+        "   Arrays are the host's, dense, row by row:\n\n" + "\n".join(lines)
     )
 
 
