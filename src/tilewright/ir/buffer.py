@@ -27,6 +27,18 @@ from tilewright.ir.ops import (
 #: dimension in its shared memory, of a block of threads, of a warp, of one thread; and the
 #: registers of a group of threads that hold an array together, each its part.
 SCOPES = ("global", "cluster", "shared", "warp", "fragment", "local")
+
+
+def scopes_instead(scope: str) -> str:
+    """What to write in the place of a scope that there is not."""
+    if scope.startswith("wmma."):
+        return (
+            'Matrices of tensor cores are in scope "fragment", and stages are tensorized onto '
+            "tilewright.target.instructions, such as mma_f16 (docs/schedules.md, Tensor cores)"
+        )
+    return f"The scopes are {', '.join(SCOPES)}"
+
+
 #: Threads that share memory of scope "warp": the extent along threadIdx.x, whatever the target has.
 WARP = 32
 

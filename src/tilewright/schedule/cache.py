@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir.buffer import SCOPES, Buffer
+from tilewright.ir.buffer import SCOPES, Buffer, scopes_instead
 from tilewright.ir.dtype import FLOAT8, DType
 from tilewright.ir.dtype import dtype as as_dtype
 from tilewright.ir.errors import ScheduleError
@@ -319,4 +319,4 @@ def make_operation(name: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...])
 
 def _check_scope(scope: str) -> None:
     if scope not in SCOPES:
-        raise ScheduleError(f"unknown scope {scope!r}", mend=f"The scopes are {', '.join(SCOPES)}")
+        raise ScheduleError(f"unknown scope {scope!r}", mend=scopes_instead(scope))

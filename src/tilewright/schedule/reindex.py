@@ -10,7 +10,7 @@ from tilewright.arith.conditions import conjuncts, inequality_form
 from tilewright.arith.factor import factored
 from tilewright.arith.implied import implied
 from tilewright.arith.safe_reads import reads_in_bounds, unproved_reads
-from tilewright.ir.buffer import SCOPES, Buffer
+from tilewright.ir.buffer import SCOPES, Buffer, scopes_instead
 from tilewright.ir.expr import Expr, Load, Reduce, Select, Var
 from tilewright.ir.expr import load as read_at
 from tilewright.ir.itervar import IterVar, Range
@@ -48,7 +48,7 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     stage, producer = s[reader], s[tensor]
     op = stage.op
     if scope and scope not in SCOPES:
-        raise stage.error(f"unknown scope {scope!r}", mend=f"The scopes are {', '.join(SCOPES)}")
+        raise stage.error(f"unknown scope {scope!r}", mend=scopes_instead(scope))
     if not isinstance(op, ComputeOp):
         raise stage.error(
             "reindex: an extern stage reads its inputs as they are",

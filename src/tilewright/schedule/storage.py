@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.buffer import SCOPES
+from tilewright.ir.buffer import SCOPES, scopes_instead
 from tilewright.ir.errors import LanguageError, user_location
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import as_condition
@@ -19,7 +19,7 @@ def set_scope(stage: Stage, scope: str) -> Stage:
     program, which live in global memory.
     """
     if scope not in SCOPES:
-        raise stage.error(f"unknown scope {scope!r}", mend=f"The scopes are {', '.join(SCOPES)}")
+        raise stage.error(f"unknown scope {scope!r}", mend=scopes_instead(scope))
     if is_argument(stage) and scope != "global":
         raise stage.error(
             f"set_scope: an argument or output of the program cannot be in {scope} memory",
