@@ -17,7 +17,7 @@ from tilewright.runtime.files import FileError, write_file, writing
 _TAKEN = re.compile("clean|kernels|launch|block|map|argument|function|steps")
 #: What a program says of the environment.
 _DEVICE = "DEVICE is the number of the device, 0 unless it is set"
-_THREADS = "OMP_NUM_THREADS is how many threads; OMP_WAIT_POLICY=passive is for busy machines"
+_THREADS = "OMP_NUM_THREADS is how many threads; GOMP_SPINCOUNT=1000 is for busy machines"
 
 
 def write(works: Sequence[Work], folder: Path, name: str | None = None) -> list[Path]:
