@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.graph import executor, kernels
-from tilewright.runtime import cuda, cuda_driver, cuda_graph
+from tilewright.runtime import cuda, cuda_call, cuda_driver, cuda_graph, cuda_launch, cuda_maps
 from tilewright.runtime.ndarray import empty
 from tilewright.target import Target
 
@@ -118,17 +118,28 @@ class _Kernel:
         self.preparation = real.preparation and _Preparation(real.preparation)
 
 
+class _Place(cuda_driver.Device):
+    """What is dropped after a test is given back without the driver of the machine."""
+
+    def enter(self) -> bool:
+        return False
+
+
+#: Modules that take these from another: one first loaded within a test would keep the stand-in.
+_USERS = (cuda, cuda_call, cuda_driver, cuda_graph, cuda_launch, cuda_maps)
+
+
 def put_in_place(monkeypatch: Any, refuses: str = "") -> HostDriver:
     """Let ``cuda`` be this: the driver, for the length of a test."""
     driver = HostDriver(refuses)
-    place = cuda_driver.Device(0, "stand-in", 90, 1, 1, 77)
+    place = _Place(0, "stand-in", 90, 1, 1, 77)
     from tilewright.graph import cuda_state
 
     for module in list(sys.modules.values()):
         if getattr(module, "__name__", "").startswith("tilewright.") and module is not cuda:
             if "load_driver" in vars(module):
                 monkeypatch.setattr(module, "load_driver", lambda: driver)
-    for module in (cuda, cuda_graph, cuda_driver, cuda_state):
+    for module in (*_USERS, cuda_state):
         for name, value in (("load_driver", lambda: driver), ("device", lambda _=0: place)):
             if name in vars(module):
                 monkeypatch.setattr(module, name, value)

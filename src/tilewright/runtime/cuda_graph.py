@@ -14,7 +14,7 @@ class Mark:
     """A moment on a stream, by the device's clock."""
 
     def __init__(self, stream: Any) -> None:
-        driver = load_driver()
+        self._driver = driver = load_driver()
         self._event = check(driver.cuEventCreate(0), "making an event")
         check(driver.cuEventRecord(self._event, stream))
 
@@ -26,7 +26,7 @@ class Mark:
     def __del__(self) -> None:
         if hasattr(self, "_event") and not sys.is_finalizing():
             with contextlib.suppress(Exception):
-                load_driver().cuEventDestroy(self._event)
+                self._driver.cuEventDestroy(self._event)
 
 
 class Stream:
@@ -34,7 +34,7 @@ class Stream:
 
     def __init__(self, place: Device) -> None:
         self.place, self.handle = place, 0
-        driver = load_driver()
+        self._driver = driver = load_driver()
         with place.current():
             flags = driver.CUstream_flags.CU_STREAM_NON_BLOCKING
             self._stream = check(driver.cuStreamCreate(flags), "making a stream")
@@ -84,8 +84,8 @@ class Stream:
     def __del__(self) -> None:
         if getattr(self, "handle", 0) and not sys.is_finalizing():
             with contextlib.suppress(Exception), self.place.current():
-                load_driver().cuEventDestroy(self._event)
-                load_driver().cuStreamDestroy(self._stream)
+                self._driver.cuEventDestroy(self._event)
+                self._driver.cuStreamDestroy(self._stream)
 
 
 class CudaGraph:
@@ -96,7 +96,7 @@ class CudaGraph:
     """
 
     def __init__(self, stream: Stream, record: Callable[[int], None]) -> None:
-        driver = load_driver()
+        self._driver = driver = load_driver()
         self._place, self._executable = stream.place, None
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
         with stream.place.current():
@@ -120,4 +120,4 @@ class CudaGraph:
     def __del__(self) -> None:
         if getattr(self, "_executable", None) is not None and not sys.is_finalizing():
             with contextlib.suppress(Exception), self._place.current():
-                load_driver().cuGraphExecDestroy(self._executable)
+                self._driver.cuGraphExecDestroy(self._executable)
