@@ -16,10 +16,12 @@ from tests.support.sums_under_way import touched_early
 import tilewright
 from tilewright.codegen.cuda import generate
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Access, Instr, Queue
+from tilewright.ir.stmt import Access, Evaluate, If, Instr, Queue, seq
 from tilewright.ir.visit import statements
+from tilewright.lower.analysis.accesses import collect
+from tilewright.lower.async_ import insert_async_waits as passes
 from tilewright.lower.async_.insert_async_waits import insert_async_waits
-from tilewright.lower.ir_builder import buffer, func, store
+from tilewright.lower.ir_builder import buffer, func, loop, store
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
@@ -27,6 +29,7 @@ from tilewright.target.instruction import Argument, Axis, decl_instruction
 from tilewright.target.queues import QUEUES
 from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
+from tilewright.verify.background import unawaited
 
 HOPPER = "cuda -arch=sm_90a"
 
@@ -134,7 +137,7 @@ def products():
     operands = [buffer(name, 4, scope="local") for name in ("A", "B")]
     sums = [buffer(name, 4, scope="local") for name in ("C", "D")]
     issued = [
-        Instr(double, (i,), (Access(c, (i,)), Access(a, (i,))), store(c[i], 0.0))
+        Instr(double, (i,), (Access(c, (i,)), Access(a, (i,))), store(c[i], a[i]))
         for c, a in zip(sums, operands, strict=True)
     ]
     return issued, operands, sums
@@ -154,3 +157,70 @@ def test_threads_wait_for_all_products_before_they_read_sums_of_some():
 def test_they_wait_for_those_alone_whose_operands_they_fill():
     issued, (first, _), _ = products()
     assert waits(insert_async_waits(func(*issued, store(first[0], 1.0)))) == [1, 0]
+
+
+# -- registers that products read ----------------------------------------------------------------
+
+
+def a_branch_of_more(*, waits: bool):
+    """Products under way, and a branch that issues more."""
+    (one, another), _, _ = products()
+    block = Var.make("block")
+    branch = If(block < 1, seq(another, Evaluate(block)))
+    with pytest.MonkeyPatch.context() as patch:
+        if not waits:
+            patch.setattr(passes, "level", lambda *branches: branches)
+        return insert_async_waits(func(one, loop(block, 2, branch)))
+
+
+def test_both_branches_wait_for_products_that_read_registers():
+    made = a_branch_of_more(waits=True)
+    assert waits(made) == [0, 0, 0]  # in each, and where none ran
+    assert not list(unawaited(collect(made)))
+
+
+def test_where_they_are_not_the_proof_says_so():
+    found = list(map(str, unawaited(collect(a_branch_of_more(waits=False)))))
+    assert any("reads registers of A in the background where two branches" in x for x in found)
+
+
+#: What is loaded for products in a branch behind a loop of two products.
+BRANCH = """#define WAIT(n) asm volatile("wgmma.wait_group.sync.aligned " #n ";" ::: "memory");
+#define MULTIPLY(at) { \\
+  const unsigned* a = shared + (at) + threadIdx.x * 4; \\
+  asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); \\
+  asm volatile("wgmma.mma_async.sync.aligned.m64n8k8.f32.tf32.tf32 " \\
+    "{%0, %1, %2, %3}, {%4, %5, %6, %7}, %8, 1, 1, 1;" \\
+    : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) \\
+    : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b)); \\
+  asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+extern "C" __global__ void k(float* out, unsigned long long b, int branch) {
+  extern __shared__ unsigned shared[];
+  float c[4] = {};
+  #pragma unroll 1
+  for (int t = 0; t < 16; ++t) {
+    MULTIPLY(t * 1024)
+    WAIT(1)
+    MULTIPLY(t * 1024 + 512)
+    WAIT(1)
+  }
+  if (branch) {
+    MULTIPLY(16384)
+    LEVEL(1)
+  } else {
+    LEVEL(0)
+  }
+  WAIT(0)
+  for (int i = 0; i < 4; ++i) out[i * 128 + threadIdx.x] = c[i];
+}
+"""
+
+
+@pytest.mark.needs_nvrtc
+@pytest.mark.parametrize("level", ["", "WAIT(n)"], ids=["plain", "level"])
+def test_ptxas_loads_into_registers_that_are_read_unless_branches_are_level(level):
+    """Where a newer ptxas is right without, lowering and the proof may do without."""
+    text = f"#define LEVEL(n) {level}\n{BRANCH}"
+    early = touched_early(disassemble(compile_cubin(text, "sm_90a").data))
+    assert bool(early) != bool(level)
+    assert all(x.startswith("LDS") for x in early)

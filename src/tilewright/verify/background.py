@@ -20,6 +20,15 @@ def unawaited(kernel: Kernel) -> Iterator[Finding]:
     found = background(kernel)
     for early, conflict in found.conflicts:
         yield _finding(kernel, early, conflict)
+    for read in found.uneven:
+        node = _instruction(read)
+        yield Finding(
+            "unawaited",
+            f"unawaited: {statement(node)} reads registers of {read.buffer.name} in the background "
+            "where two branches meet that do not leave as much under way: compilers may fill them "
+            f"with other values; wait for the queue {queue_of(node)!r} in each",
+            stages=stages_of(node),
+        )
     for read in found.on:
         node = _instruction(read)
         yield Finding(

@@ -8,6 +8,9 @@ What touches the memory before conflicts with it, unless the indices keep the tw
 of threads (:mod:`.dependence`) take such an instruction as done where it is issued: what other
 threads do up to the next barrier is found there.
 
+Where branches meet, those that read registers are equally old behind each: of others ptxas (CUDA
+13.0) may load other values into the registers that they still read.
+
 What it reads anywhere counts, and what it writes in registers. What fills shared memory does not:
 which of its groups a read waits for is known by counting iterations, as :mod:`.groups` does for
 :mod:`~tilewright.verify.arrivals`.
@@ -71,20 +74,23 @@ _Facts = dict[_Fact, None]
 
 class Background(NamedTuple):
     """What ``conflicts`` with an instruction, of each pair of statements the first, with what is
-    known of the instruction then; and the reads of memory of a block that go ``on`` at its end."""
+    known of the instruction then; the reads of memory of a block that go ``on`` at its end; and
+    reads of registers that are ``uneven`` behind a branch."""
 
     conflicts: tuple[tuple[Issued, Conflict], ...]
     on: tuple[Access, ...]
+    uneven: tuple[Access, ...]
 
 
 def background(kernel: Kernel) -> Background:
     """What goes on in the background too long."""
     issued = {n for n in kernel.root.walk() if (q := queue_of(n)) and not QUEUES[q].collective}
     if not issued:
-        return Background((), ())
+        return Background((), (), ())
     paths = _Paths(kernel, issued)
     left = paths.behind(kernel.root, None)
-    return Background(tuple(paths.found.values()), tuple(paths.beyond(left)))
+    found, uneven = paths.found.values(), (paths.held[node] for node in paths.uneven)
+    return Background(tuple(found), tuple(paths.beyond(left)), tuple(uneven))
 
 
 def queue_of(node: Node) -> str:
@@ -125,6 +131,16 @@ class _Paths:
         self.known: dict[tuple[Node, _Fact], _Facts] = {}
         self.asked: set[tuple[Issued, Node]] = set()
         self.found: dict[tuple[Node, Node], tuple[Issued, Conflict]] = {}
+        #: Instructions that read registers where branches meet which are not alike.
+        self.uneven: dict[Node, None] = {}
+        #: What each reads there and does not write.
+        self.held: dict[Node, Access] = {}
+        for node in issued:
+            reads = self.accesses.get(node, ()) if QUEUES[queue_of(node)].fence else ()
+            written = {a.buffer for a in reads if a.write}
+            for a in reads:
+                if a.buffer.scope in _OWN and a.buffer not in written:
+                    self.held[node] = a
 
     def behind(self, node: Node, x: _Fact) -> _Facts:
         """What becomes of ``x`` by ``node``, on each way through it; of None, with what it
@@ -140,10 +156,9 @@ class _Paths:
 
     def told_by(self, node: Node, x: _Fact) -> _Facts:
         match node.stmt:
-            case If(orelse=None):
-                return {x: None, **self.behind(node.children[0], x)}
-            case If():
-                return {**self.behind(node.children[0], x), **self.behind(node.children[1], x)}
+            case If(orelse=orelse):
+                other = {x: None} if orelse is None else self.behind(node.children[1], x)
+                return self.met(node, self.behind(node.children[0], x), other)
             case For(kind=kind) if kind is not ForKind.THREAD:
                 return self.behind_loop(node, x)
             case Queue(queue, "commit") if x is not None and x.queue == queue:
@@ -160,6 +175,18 @@ class _Paths:
         for child in node.children:
             facts = {z: None for y in facts for z in self.behind(child, y)}
         return facts
+
+    def met(self, node: Node, one: _Facts, other: _Facts) -> _Facts:
+        """What becomes of an instruction by either branch of ``node``."""
+        held = [[y for y in z if y is not None and self.holds(y)] for z in (one, other)]
+        ages = [{y.age for y in z} for z in held]
+        if ages[0] != ages[1] or (_MOST in ages[0] and _commits(node)):
+            self.uneven.update((y.node, None) for z in held for y in z)
+        return {**one, **other}
+
+    def holds(self, x: Issued) -> bool:
+        """Whether it is of a group under way, and reads registers."""
+        return x.node in self.held and x.age >= 0
 
     def behind_loop(self, node: Node, x: _Fact) -> _Facts:
         assert isinstance(node.stmt, For)
@@ -222,6 +249,13 @@ _OWN = ("local", "fragment")
 
 def _lasts(access: Access) -> bool:
     return not access.write or access.buffer.scope in _OWN
+
+
+def _commits(node: Node) -> bool:
+    inside = (n.stmt for n in node.walk())
+    return any(
+        isinstance(s, Queue) and s.action == "commit" and QUEUES[s.queue].fence for s in inside
+    )
 
 
 def _committed(x: Issued) -> Issued:

@@ -31,14 +31,15 @@ It stands after barriers were inserted, which take an instruction as done where 
 behind which shared memory is written again, that a group still reads, or is read that a group
 writes, waits for the group first. What pipelining fills copies with it has committed and awaits
 itself; where it says that a barrier frees the copies of earlier iterations, the groups of this one
-stay under way. Behind a branch that has awaited what fills shared memory, so has the other.
+stay under way. Behind a branch that has awaited what fills shared memory, so has the other; behind
+branches that leave different numbers of groups under way of a queue that reads registers, none is.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Expr, IntImm, Load
@@ -66,10 +67,16 @@ from tilewright.ir.stmt import (
 )
 from tilewright.ir.visit import children, distinct, statements
 from tilewright.lower.analysis.around_barriers import around_barriers
+from tilewright.lower.async_.under_way import (
+    Group,
+    State,
+    Use,
+    ended_alike,
+    grown,
+    level,
+    merged,
+)
 from tilewright.target.queues import QUEUES
-
-#: Groups that are distinguished: of more, the oldest ones count as one.
-_MOST = 6
 
 
 def insert_async_waits(func: Func) -> Func:
@@ -83,45 +90,6 @@ def insert_async_waits(func: Func) -> Func:
     return replace(func, body=body)
 
 
-@dataclass(frozen=True)
-class _Use:
-    """Part of a buffer: the copy that a constant first index chooses, else all of it."""
-
-    buffer: Buffer
-    part: int | None
-    write: bool
-
-    def conflicts(self, other: _Use) -> bool:
-        # What fills shared memory stores each element once, until it was used behind a barrier.
-        apart = self.buffer.scope == "shared" and self.write and other.write
-        return (
-            self.buffer is other.buffer
-            and not apart
-            and (self.write or other.write)
-            and (self.part is None or other.part is None or self.part == other.part)
-        )
-
-
-@dataclass(frozen=True)
-class _Group:
-    """Instructions under way, with all that they use; ``now`` if they are of this iteration of the
-    innermost pipeline for certain. ``number`` is how many groups of the queue there were with it,
-    those of pipelines included, where that is known."""
-
-    queue: str
-    uses: frozenset[_Use]
-    now: bool = True
-    number: int | None = None
-
-    def joined(self, other: _Group) -> _Group:
-        number = self.number if self.number == other.number else None
-        return _Group(self.queue, self.uses | other.uses, self.now and other.now, number)
-
-
-#: The groups that may be under way, the oldest first.
-_State = tuple[_Group, ...]
-
-
 class _Waits:
     def __init__(self, func: Func) -> None:
         split = {s for s in statements(func.body) if isinstance(s, Sync) and s.split}
@@ -129,7 +97,7 @@ class _Waits:
         # Groups of each queue so far, counted outside of loops and branches.
         self.count, self.inside = Counter[str](), 0
 
-    def visit(self, s: Stmt, state: _State) -> tuple[Stmt, _State]:
+    def visit(self, s: Stmt, state: State) -> tuple[Stmt, State]:
         """``s`` with what it needs, and the groups under way after it."""
         if isinstance(s, Committed):
             return s, state
@@ -138,9 +106,9 @@ class _Waits:
         queue = _queue_of(s)
         if queue:
             waited, state = self.wait_for(s, state, QUEUES[queue].ordered and queue)
-            group = _Group(queue, frozenset(_uses(s)), number=self.counted(queue))
+            group = Group(queue, frozenset(_uses(s)), number=self.counted(queue))
             fence = Queue(queue, "fence") if QUEUES[queue].fence else None
-            return seq(waited, fence, s, Queue(queue, "commit")), _grown(state, group)
+            return seq(waited, fence, s, Queue(queue, "commit")), grown(state, group)
         if isinstance(s, Sync):
             waited, state = self.barrier(s, state)
             return seq(waited, s), state
@@ -164,11 +132,11 @@ class _Waits:
                 yes, one = self.visit(then, state)
                 no, other = (seq(), state) if orelse is None else self.visit(orelse, state)
                 self.inside -= 1
-                ends = _ended(yes, state, one, other), _ended(no, state, other, one)
-                (yes, one), (no, other) = ends
+                ends = ended_alike(yes, state, one, other), ended_alike(no, state, other, one)
+                (yes, one), (no, other) = level(*ends)
                 empty = isinstance(no, Seq) and not no.stmts
                 made = If(condition, yes, None if empty else no)
-                return seq(waited, made), _merged(one, other)
+                return seq(waited, made), merged(one, other)
             case Let(_, value, body):
                 waited, state = self.wait_for(_reading(value), state, False)
                 inner, state = self.visit(body, state)
@@ -179,14 +147,14 @@ class _Waits:
         waited, state = self.wait_for(s, state, False)
         return seq(waited, s), state
 
-    def loop(self, s: For, state: _State) -> tuple[Stmt, _State]:
+    def loop(self, s: For, state: State) -> tuple[Stmt, State]:
         waited, state = self.wait_for(seq(_reading(s.min), _reading(s.extent)), state, False)
         early, state = self.before_pipelines(s, state)
         waited = seq(waited, early)
         self.inside += 1
         while True:
             body, after = self.visit(s.body, state)
-            found = _merged(state, after)
+            found = merged(state, after)
             if found == state:
                 break
             state = found
@@ -200,7 +168,7 @@ class _Waits:
         self.count[queue] += 1
         return self.count[queue]
 
-    def of_pipeline(self, s: Queue, state: _State) -> _State:
+    def of_pipeline(self, s: Queue, state: State) -> State:
         """The groups under way behind what a pipeline does with a queue: those before the ones
         that it leaves under way have ended."""
         if s.action == "commit":
@@ -210,7 +178,7 @@ class _Waits:
         last = self.count[s.queue] - s.pending
         return tuple(g for g in state if g.queue != s.queue or g.number is None or g.number > last)
 
-    def before_pipelines(self, s: For, state: _State) -> tuple[Stmt, _State]:
+    def before_pipelines(self, s: For, state: State) -> tuple[Stmt, State]:
         """Before a loop, waits for groups that it needs and whose queue it pipelines: inside, they
         would end what is under way for later iterations, which the pipeline alone knows of."""
         self.inside += 1
@@ -224,8 +192,8 @@ class _Waits:
         return seq(*waits), state
 
     def wait_for(
-        self, s: Stmt, state: _State, same: str | bool, copies: Collection[Buffer] = ()
-    ) -> tuple[Stmt | None, _State]:
+        self, s: Stmt, state: State, same: str | bool, copies: Collection[Buffer] = ()
+    ) -> tuple[Stmt | None, State]:
         """Waits before ``s``; groups of the queue ``same`` are in order with it. Of ``copies`` it
         is about those that groups of this iteration do not use.
 
@@ -251,7 +219,7 @@ class _Waits:
                 state = tuple(group for group in state if id(group) not in gone)
         return (seq(*waits) if waits else None), state
 
-    def barrier(self, s: Sync, state: _State) -> tuple[Stmt | None, _State]:
+    def barrier(self, s: Sync, state: State) -> tuple[Stmt | None, State]:
         """Before a barrier, waits for what others may overwrite behind it."""
         if s.scope == "warp":
             return None, state
@@ -289,20 +257,20 @@ def _reading(e: Expr) -> Stmt:
     return Evaluate(e)
 
 
-def _uses(s: Stmt, whole: bool = True) -> Iterator[_Use]:
+def _uses(s: Stmt, whole: bool = True) -> Iterator[Use]:
     """What a statement reads and writes; unless ``whole``, without the statements inside it."""
     match s:
         case Instr(_, _, operands, body):
             written = {x.buffer for x in statements(body) if isinstance(x, Store)}
             for access in operands:
                 part = _part(access.buffer, access.indices)
-                yield _Use(access.buffer, part, access.buffer in written)
+                yield Use(access.buffer, part, access.buffer in written)
             return
         case Store(buffer, indices):
-            yield _Use(buffer, _part(buffer, indices), True)
+            yield Use(buffer, _part(buffer, indices), True)
         case AllReduce(_, buffers, indices):
             for buffer in buffers:
-                yield _Use(buffer, _part(buffer, indices), True)
+                yield Use(buffer, _part(buffer, indices), True)
     for child in children(s):
         if isinstance(child, Stmt):
             if whole:
@@ -310,7 +278,7 @@ def _uses(s: Stmt, whole: bool = True) -> Iterator[_Use]:
         elif isinstance(child, Expr):
             for x in distinct(child):
                 if isinstance(x, Load):
-                    yield _Use(x.buffer, _part(x.buffer, x.indices), False)
+                    yield Use(x.buffer, _part(x.buffer, x.indices), False)
 
 
 def _part(buffer: Buffer, indices: tuple[Expr, ...]) -> int | None:
@@ -318,45 +286,3 @@ def _part(buffer: Buffer, indices: tuple[Expr, ...]) -> int | None:
     if indices and buffer.scope in ("local", "fragment") and isinstance(indices[0], IntImm):
         return indices[0].value
     return None
-
-
-def _grown(state: _State, group: _Group) -> _State:
-    """With one more group; of too many, the two oldest of its queue count as one."""
-    own = [g for g in state if g.queue == group.queue]
-    if len(own) < _MOST:
-        return (*state, group)
-    joined = own[0].joined(own[1])
-    kept = tuple(joined if g is own[1] else g for g in state if g is not own[0])
-    return (*kept, group)
-
-
-def _ended(branch: Stmt, before: _State, after: _State, other: _State) -> tuple[Stmt, _State]:
-    """A branch, and what is under way behind it, with waits for what fills shared memory since
-    before it, where the ``other`` branch has awaited that: who has the memory then may store."""
-    fills = {
-        id(group)
-        for group in before
-        if any(u.write and u.buffer.scope == "shared" for u in group.uses)
-    }
-    gone = fills - set(map(id, other))
-    for queue in dict.fromkeys(group.queue for group in after):
-        own = [group for group in after if group.queue == queue]
-        last = max((k for k, group in enumerate(own) if id(group) in gone), default=-1)
-        if last >= 0:
-            branch = seq(branch, Queue(queue, "wait", len(own) - 1 - last))
-            ended = set(map(id, own[: last + 1]))
-            after = tuple(group for group in after if id(group) not in ended)
-    return branch, after
-
-
-def _merged(one: _State, other: _State) -> _State:
-    """What may be under way after either: the groups of each age together."""
-    found: list[_Group] = []
-    for queue in dict.fromkeys(group.queue for group in (*one, *other)):
-        a, b = ([g for g in state if g.queue == queue] for state in (one, other))
-        made: list[_Group] = []
-        for age in range(1, max(len(a), len(b)) + 1):
-            same = [groups[-age] for groups in (a, b) if len(groups) >= age]
-            made.append(same[0] if len(same) == 1 else same[0].joined(same[1]))
-        found += reversed(made)
-    return tuple(found)
