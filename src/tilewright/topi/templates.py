@@ -13,7 +13,7 @@ from tilewright.topi.declared import Declared
 from tilewright.topi.gpu.templates import GPU
 from tilewright.topi.opencl.templates import OPENCL
 from tilewright.topi.problem import Problem
-from tilewright.topi.sketches import SKETCHES
+from tilewright.topi.sketch_templates import SKETCHES
 from tilewright.topi.template import Template
 
 #: Every template, by name.
