@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from tests.support.gpu_programs import PROGRAMS, Program, as_float, typed
 import tilewright
 from tilewright import te
 from tilewright.codegen.opencl import generate
+from tilewright.ir.stmt import Seq
 from tilewright.runtime import ndarray
 from tilewright.runtime.array import view
 from tilewright.target import Target
@@ -80,11 +82,12 @@ def test_arrays_on_the_device_and_of_pyopencl() -> None:
 @pytest.mark.needs_opencl
 def test_a_kept_program_runs_without_its_loops() -> None:
     from tilewright.runtime import opencl
-    from tilewright.runtime.kernel import without_bodies
 
     program = PROGRAMS["two_kernels"]()
     first = compiled(program)
-    again = opencl.compile_module(without_bodies(program.module), first.target, first.artifacts())
+    heads = tuple(replace(f, body=Seq(())) for f in program.module.funcs)
+    module = replace(program.module, funcs=heads)
+    again = opencl.compile_module(module, first.target, first.artifacts())
     given = program.arrays()
     again.launch([view(a) for a in given.values()], {})
     np.testing.assert_allclose(given["B"], program.reference(given)["B"], rtol=1e-6)

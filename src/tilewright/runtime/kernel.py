@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.ir.errors import ArgumentError
 from tilewright.ir.func import Module
-from tilewright.ir.stmt import Seq
 from tilewright.runtime.program import Program, Resources
 from tilewright.runtime.signature import Signature
 from tilewright.runtime.timing import Timing
@@ -233,10 +232,3 @@ def _first_call(kernel: Kernel) -> Callable[..., Any]:
 
 def _never(*_: Any) -> None:
     return None
-
-
-def without_bodies(module: Module) -> Module:
-    """The module's head: what a backend needs when it has the compiled code already."""
-    from dataclasses import replace
-
-    return replace(module, funcs=tuple(replace(f, body=Seq(())) for f in module.funcs))
