@@ -16,13 +16,14 @@ import tilewright
 from tilewright.codegen.cuda import generate
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.stmt import seq
+from tilewright.ir.visit import loads
 from tilewright.lower.async_.producer_warps import check_producer
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.topi import Conv
 from tilewright.topi.operators import Gemm
 from tilewright.topi.pieces.box_tiles import BoxGradientTile, BoxProductTile
-from tilewright.topi.templates import candidates
+from tilewright.topi.templates import TEMPLATES, candidates
 from tilewright.verify import check
 
 #: Sums of products of boxes, and gradients by the filter, in parts of 2, 4 and 8 blocks.
@@ -109,6 +110,14 @@ def test_clusters_sum_where_tiles_are_few_and_steps_many(p: Any, is_so: bool) ->
     template, tile = next(iter(candidates(p, HOPPER)))
     assert (template.name == "gpu.box_clusters") == is_so
     assert not is_so or tile.splits in (2, 4, 8)
+
+
+def test_no_thread_sums_all_rows_of_few() -> None:
+    """The sums of others would be registers that their place chooses."""
+    p = Gemm(m=3, n=1000, k=2048, dtype="float16", transpose_b=True, epilogue="bias+gelu")
+    for tile in TEMPLATES["gpu.box_clusters"].candidates(p, HOPPER):
+        body = lowered("gpu.box_clusters", p, tile, HOPPER).body
+        assert not any("blockIdx" in str(x) for x in loads(body) if x.buffer.scope == "local")
 
 
 def test_two_blocks_sum_a_gradient_where_all_have_a_place_at_once() -> None:

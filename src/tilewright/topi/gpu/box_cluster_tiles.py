@@ -22,7 +22,7 @@ from tilewright.topi.nn.box_phases import is_phased
 from tilewright.topi.nn.box_problems import sliced, widths
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, BoxProductTile
-from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes
+from tilewright.topi.pieces.cluster_sums import lanes_of, parts_bytes, rows_of
 from tilewright.topi.pieces.step_sums import are_apart
 from tilewright.topi.problem import Problem
 
@@ -72,7 +72,7 @@ def cluster_times(problem: Problem) -> dict[BoxProductTile, float]:
     steps, found = of.taps * of.parts, dict[BoxProductTile, float]()
     parts = [n for n in SIZES if steps % n == 0 or (of.taps == 1 and _have_steps(steps, n))]
     before, rates, slow = copying(convolution_of(problem), p), rates_of(p), max(slower(p))
-    halves = widths(p.dtype).chunk == 8
+    halves, results = widths(p.dtype).chunk == 8, math.prod(of.extents)
     for rows, channels, box, turned in _shapes(problem, p, of) if parts else ():
         tiles = of.boxes(box) * -(-p.result_channels // channels)
         a_step = (rows + channels) * of.depth
@@ -81,7 +81,11 @@ def cluster_times(problem: Problem) -> dict[BoxProductTile, float]:
             threads = sides[0] // ROWS * LANES
             if count * tiles > _CROWD * MACHINE.sms:
                 break
-            if not lanes_of(rows * channels, count, threads):
+            lanes = lanes_of(rows * channels, count, threads)
+            # Where one thread has all rows, others would choose registers by their place.
+            if not lanes or (
+                not turned and results <= rows_of(rows, channels // lanes, count, threads)
+            ):
                 continue
             kept = BARRIERS + parts_bytes(rows, channels) + of.staged(problem, 0, channels)
             own = -(-steps // count)
