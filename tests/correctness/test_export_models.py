@@ -29,6 +29,12 @@ pytestmark = [
 ]
 
 
+TARGETS = [
+    "llvm", pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+]  # fmt: skip
+
+
 def make(folder: Path, *more: str) -> None:
     """Run the Makefile, strictly."""
     own = "CFLAGS=-O1 -fPIC -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=fast"
@@ -203,7 +209,7 @@ def test_nvcc_makes_machine_code_of_the_kernels(tmp_path: Path) -> None:
         assert relative(np.fromfile(path, "float32").reshape(wanted.shape), wanted) < 1e-3
 
 
-@pytest.mark.parametrize("target", ["llvm", pytest.param("opencl", marks=pytest.mark.needs_opencl)])
+@pytest.mark.parametrize("target", TARGETS)
 def test_one_program_has_several_batches(target: str, tmp_path: Path) -> None:
     w = np.random.default_rng(0).standard_normal(16).astype("float32")
     nodes = [node("Mul", "x w", "y")]
