@@ -240,6 +240,17 @@ def test_one_program_has_several_batches(target: str, tmp_path: Path) -> None:
         tilewright.load(fixed).export({"x": x}, folder, batches=[2])
 
 
+def test_problems_are_listed_without_the_device(tmp_path: Path) -> None:
+    data, given = branches()
+    (tmp_path / "m.onnx").write_bytes(data)
+    command = ["compile", str(tmp_path / "m.onnx"), "--target", "opencl -device=mali"]
+    assert main([*command, "--problems", str(tmp_path / "p")]) == 0
+    model = tilewright.load(data, target="opencl -device=mali")
+    found = [problem.to_json() for problem in model.problems(given)]
+    assert (tmp_path / "p").read_text().splitlines() == found
+    assert sum('"operator": "conv2d"' in line for line in found) == 2
+
+
 def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
     """What is concatenated is written in place, and an input that nothing reads is passed."""
     nodes = [
