@@ -143,10 +143,10 @@ def _head(module: Module, dialect: CDialect, names: dict[Buffer | Var, str]) -> 
         else:
             params.append((f"{dialect.type_name(p.dtype)} {names[p]}", ""))
     scalars = {p for p in module.params if isinstance(p, Var)}
-    extents = {v for p in module.params if isinstance(p, Buffer) for v in symbolic_extents(p)}
+    named = {v for p in module.params if isinstance(p, Buffer) for v in symbolic_extents(p)}
     for v in variables(module):
         if v not in scalars:
-            remark = "an extent" if v in extents else "a stride, or in an extent"
+            remark = "an extent" if v in named else "a stride, or in an extent"
             params.append((f"{dialect.type_name(v.dtype)} {names[v]}", remark))
     lines = [f"int {sanitized(module.name)}("]
     for k, (text, remark) in enumerate(params):
