@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.correctness.test_export_models import COMPILER, Library, flags, make
+from tests.correctness.test_export_models import COMPILER, TARGETS, Library, flags, make
 
 import tilewright
 from tilewright import te
@@ -33,7 +33,7 @@ def scaled(target: str) -> Kernel:
     return tilewright.build(s, [m, a, c], target, name="scaled")
 
 
-@pytest.mark.parametrize("target", ["llvm", pytest.param("opencl", marks=pytest.mark.needs_opencl)])
+@pytest.mark.parametrize("target", TARGETS)
 def test_a_kernel_gives_the_same_results(target: str, tmp_path: Path) -> None:
     folder = tmp_path / "k"
     files = scaled(target).export(folder, extents={"n": 5, "m": 3})

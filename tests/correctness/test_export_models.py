@@ -29,6 +29,12 @@ pytestmark = [
 ]
 
 
+TARGETS = [
+    "llvm", pytest.param("opencl", marks=pytest.mark.needs_opencl),
+    pytest.param("cuda", marks=pytest.mark.needs_cuda),
+]  # fmt: skip
+
+
 def make(folder: Path, *more: str) -> None:
     """Run the Makefile, strictly."""
     own = "CFLAGS=-O1 -fPIC -Wall -Wextra -Werror -Wno-unknown-pragmas -ffp-contract=fast"
@@ -203,7 +209,7 @@ def test_nvcc_makes_machine_code_of_the_kernels(tmp_path: Path) -> None:
         assert relative(np.fromfile(path, "float32").reshape(wanted.shape), wanted) < 1e-3
 
 
-@pytest.mark.parametrize("target", ["llvm", pytest.param("opencl", marks=pytest.mark.needs_opencl)])
+@pytest.mark.parametrize("target", TARGETS)
 def test_one_program_has_several_batches(target: str, tmp_path: Path) -> None:
     w = np.random.default_rng(0).standard_normal(16).astype("float32")
     nodes = [node("Mul", "x w", "y")]
@@ -232,6 +238,17 @@ def test_one_program_has_several_batches(target: str, tmp_path: Path) -> None:
     fixed = onnx_model(nodes, {"x": [1, 16]}, constants={"w": w})
     with pytest.raises(ModelError, match="batches 2 are not written: no input"):
         tilewright.load(fixed).export({"x": x}, folder, batches=[2])
+
+
+def test_problems_are_listed_without_the_device(tmp_path: Path) -> None:
+    data, given = branches()
+    (tmp_path / "m.onnx").write_bytes(data)
+    command = ["compile", str(tmp_path / "m.onnx"), "--target", "opencl -device=mali"]
+    assert main([*command, "--problems", str(tmp_path / "p")]) == 0
+    model = tilewright.load(data, target="opencl -device=mali")
+    found = [problem.to_json() for problem in model.problems(given)]
+    assert (tmp_path / "p").read_text().splitlines() == found
+    assert sum('"operator": "conv2d"' in line for line in found) == 2
 
 
 def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:

@@ -189,7 +189,6 @@ def test_tags_let_a_traversal_reach_the_convolution():
         ("tvm.ir_pass", "tilewright lower"),
         ("tvm.autotvm.tunr", "dir.tvm.autotvm. lists"),
         ("tvm.topy", "topi"),
-        ("tvm.ir.register_intrin_lowering", "tir.call_pure_extern"),
     ],
 )
 def test_a_name_that_is_missing_says_what_to_use(name, instead):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -211,3 +211,11 @@ class _LineParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         raise ProblemError(message)
+
+
+def write_problems(path: Path, found: Iterable[Problem]) -> None:
+    """A line of JSON for each, as ``--problems`` reads them, in the order in which they come."""
+    from tilewright.runtime.files import write_file
+
+    lines = dict.fromkeys(problem.to_json() for problem in found)
+    write_file(path, "".join(f"{line}\n" for line in lines))

@@ -23,7 +23,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The model, the shapes of its inputs, and where it goes."""
     add = parser.add_argument
     add("model", metavar="MODEL", help="an ONNX file, or what `tilewright run --save` wrote")
-    add("-o", "--output", required=True, metavar="DIR", help="the folder, which is made")
+    add("-o", "--output", metavar="DIR", help="the folder, which is made")
     add(
         "--input", action="append", default=[], metavar="[NAME:]X",
         help=".npy, .npz, a literal or a shape; may be repeated, or given with semicolons",
@@ -39,6 +39,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add("--dtype", choices=("float16", "bfloat16"), help="of products of float32")
     add("--threads", type=int, metavar="N", help="for which schedules are chosen; by default all")
+    add(
+        "--problems", metavar="FILE",
+        help="write what its kernels compute, for `tilewright tune --problems FILE`; without -o "
+        "nothing else",
+    )  # fmt: skip
     add("--name", metavar="NAME", help="of the function; by default the folder's")
 
 
@@ -48,6 +53,7 @@ def run(args: argparse.Namespace) -> int:
 
     import tilewright
     from tilewright.cli._devices import with_threads
+    from tilewright.cli._problems import write_problems
     from tilewright.cli._run.inputs import arrays
     from tilewright.cli._run.progress import with_progress
     from tilewright.graph.model import Model
@@ -57,7 +63,14 @@ def run(args: argparse.Namespace) -> int:
     model = tilewright.load(args.model, target=target, dtype=args.dtype)
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel: kernel.export writes it")
-    inputs, folder = arrays(args.input, model.inputs, 0), Path(args.output)
+    inputs = arrays(args.input, model.inputs, 0)
+    if args.problems:
+        write_problems(Path(args.problems), model.problems(inputs))
+        if not args.output:
+            return 0
+    if not args.output:
+        raise ArgumentError("name a folder for the sources, as in -o net")
+    folder = Path(args.output)
     console = Console(stderr=True)
     files = with_progress(
         console, lambda told: model.export(inputs, folder, args.name, told, args.batch)

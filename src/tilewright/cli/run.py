@@ -201,7 +201,9 @@ def run(args: argparse.Namespace) -> int:
     if args.html:
         _write_page(args, executor, times, steps, differences)
     if args.problems:
-        _write_problems(Path(args.problems), executor)
+        from tilewright.cli._problems import write_problems
+
+        write_problems(Path(args.problems), [step.node.problem for step in executor.steps])
     if args.json:
         _write_json(args.json, executor, (loaded, compiled), times, steps, differences)
     return 0 if all(d.fits for d in differences) else 1
@@ -376,14 +378,6 @@ def _write_page(
     rows = layers(executor, steps)
     text = run_page(Path(args.model).name, executor, times, rows, differences, around)
     write_file(Path(args.html), text)
-
-
-def _write_problems(path: Path, executor: Executor) -> None:
-    """A line of JSON for each kernel's problem, in the order in which they first run."""
-    from tilewright.runtime.files import write_file
-
-    lines = dict.fromkeys(step.node.problem.to_json() for step in executor.steps)
-    write_file(path, "".join(f"{line}\n" for line in lines))
 
 
 def _write_json(

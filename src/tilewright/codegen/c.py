@@ -12,7 +12,7 @@ from tilewright.ir import stmt as S
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm, Var
 from tilewright.ir.func import Func, Module
-from tilewright.ir.visit import Steps, children, statements
+from tilewright.ir.visit import Steps, children, statements, symbolic_extents
 from tilewright.lower.pipeline import for_backend
 
 #: Elements of a parallel loop, at most, that one thread stores: sharing them takes OpenMP some
@@ -143,9 +143,11 @@ def _head(module: Module, dialect: CDialect, names: dict[Buffer | Var, str]) -> 
         else:
             params.append((f"{dialect.type_name(p.dtype)} {names[p]}", ""))
     scalars = {p for p in module.params if isinstance(p, Var)}
+    named = {v for p in module.params if isinstance(p, Buffer) for v in symbolic_extents(p)}
     for v in variables(module):
         if v not in scalars:
-            params.append((f"{dialect.type_name(v.dtype)} {names[v]}", "an extent"))
+            remark = "an extent" if v in named else "a stride, or in an extent"
+            params.append((f"{dialect.type_name(v.dtype)} {names[v]}", remark))
     lines = [f"int {sanitized(module.name)}("]
     for k, (text, remark) in enumerate(params):
         comma = "," if k < len(params) - 1 else ""

@@ -91,7 +91,7 @@ class Executor:
         stretches: int = 1,
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
-        nodes = _steps(graph)
+        nodes = kernels_of(graph)
         lies, works = views(graph), works_of(graph, nodes, images, named)
         problems = [work.problem for work in works]
         built = build_all(works, target, progress, saved)
@@ -304,14 +304,14 @@ def _step(
     return Step(node, built.kernel, places, into, seen, built.counts)
 
 
-def _steps(graph: Graph) -> list[Node]:
+def kernels_of(graph: Graph) -> list[Node]:
     """The nodes that are kernels."""
     return [n for n in graph.nodes if n.operator not in VIEWS]
 
 
 def lifetimes_of(graph: Graph) -> list[Lifetime]:
     """Of the intermediate values of a graph, in the order in which they are made."""
-    return _lifetimes(graph, _steps(graph))[0]
+    return _lifetimes(graph, kernels_of(graph))[0]
 
 
 def _reads(nodes: Sequence[Node]) -> list[set[int]]:

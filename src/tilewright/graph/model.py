@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.graph.batches import Batches, batch_of
 from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
-from tilewright.graph.executor import Executor, device_of
+from tilewright.graph.executor import Executor, device_of, kernels_of
 from tilewright.graph.graph import Graph
 from tilewright.graph.load import uncollected
 from tilewright.graph.passes.allow_precision import ALLOWED
@@ -36,6 +36,7 @@ from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.kernel import Kernel
 from tilewright.target import Target
+from tilewright.topi.problem import Problem
 
 #: Shapes of inputs for which a model keeps kernels and memory.
 SHAPES = 16
@@ -248,6 +249,13 @@ class Model:
             made[batch] = self._made(given, progress, abroad=True)
         return export(made, Path(folder), name)
 
+    def problems(self, inputs: Mapping[str, Any]) -> list[Problem]:
+        """What kernels compute for inputs of these shapes, each problem once, in the order in which
+        they run. None is built, and the device need not be there."""
+        with in_memory(self.name):
+            graph = self._optimized(arrays(self.inputs, inputs, self.device))
+        return list(dict.fromkeys(node.problem for node in kernels_of(graph)))
+
     def again(self) -> Model:
         """The same model, compiled again: by what was measured or tuned since."""
         return self.quantized(self.quantization)
@@ -317,14 +325,16 @@ class Model:
         abroad: bool = False,
     ) -> Executor:
         with in_memory(self.name):
-            with uncollected():
-                graph = optimized(
-                    self._graph(given), target=self.target, dtype=self.dtype,
-                    quantization=self.quantization, precision=self.precision,
-                )  # fmt: skip
             return Executor(
-                graph, self.target, progress, capture=self.capture, images=images,
+                self._optimized(given), self.target, progress, capture=self.capture, images=images,
                 named=self._batches.names, pool=self._pool, saved=self._saved, abroad=abroad,
+            )  # fmt: skip
+
+    def _optimized(self, given: Mapping[str, Argument]) -> Graph:
+        with uncollected():
+            return optimized(
+                self._graph(given), target=self.target, dtype=self.dtype,
+                quantization=self.quantization, precision=self.precision,
             )  # fmt: skip
 
     def key(self, given: Mapping[str, Argument]) -> Any:

@@ -30,10 +30,12 @@ _ASKED = ("device", "run", "signature", "call")
 class Server:
     """Listens at an address; ``port`` 0 takes one that is free, which :attr:`port` then is.
 
-    Raises :class:`OSError` where it cannot.
+    Raises :class:`OSError` where it cannot, and :class:`ValueError` without a key.
     """
 
     def __init__(self, host: str, port: int, key: bytes) -> None:
+        if not key:
+            raise ValueError("whoever has the key runs programs here: it is not empty")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listens = socket.create_server((host, port), family=family)
         self.port = int(self._listens.getsockname()[1])

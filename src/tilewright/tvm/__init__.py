@@ -40,6 +40,7 @@ from tilewright.tvm import machines as _machines
 from tilewright.tvm import packed as _packed
 from tilewright.tvm import parametrize as _parametrize
 from tilewright.tvm import programs as _programs
+from tilewright.tvm import rules as _rules
 from tilewright.tvm import stages as _stages
 from tilewright.tvm import structure as _structure
 from tilewright.tvm.functions import convert as convert
@@ -166,7 +167,8 @@ _program_nodes = {
     "SeqStmt": _stmt.Seq,
 }
 stmt: Any = _Namespace("tir.stmt", **{**_statements, **_program_nodes})
-tir: Any = _Namespace("tir", **{**_language, **_nodes, **_statements, **_program_nodes})
+_tir = {**_language, **_nodes, **_statements, **_program_nodes}
+tir: Any = _Namespace("tir", **_tir, CallEffectKind=_rules.CallEffectKind)
 tir.ir_builder, tir.stmt_functor, tir.stmt = ir_builder, _functor, stmt
 register_func, get_global_func = _packed.register_func, _packed.get_global_func
 decl_buffer, decl_tensor_intrin = _intrinsics.decl_buffer, _intrinsics.decl_tensor_intrin
@@ -184,6 +186,8 @@ ir: Any = _Namespace(
     PrimExpr=_expr.Expr,
     Range=_range,
     assert_structural_equal=_structure.assert_structural_equal,
+    register_intrin_lowering=_rules.register_intrin_lowering,
+    register_op_attr=_rules.register_op_attr,
     structural_equal=_structure.structural_equal,
 )
 container: Any = _Namespace("container", Array=(list, tuple), Map=dict)

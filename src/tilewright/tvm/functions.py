@@ -10,11 +10,13 @@ from typing import Any
 from tilewright import te
 from tilewright.arith import Analyzer
 from tilewright.ir import ops, visit
+from tilewright.ir.dtype import dtype as to_dtype
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.visit import loads
 from tilewright.schedule import Schedule
 from tilewright.te.operation import ComputeOp
+from tilewright.tvm.rules import own_call
 
 __all__ = [
     "acosh", "add", "asinh", "atan2", "atanh", "bitwise_and", "bitwise_not", "bitwise_or",
@@ -172,10 +174,13 @@ def call_pure_extern(dtype: str, func_name: str, *args: Any) -> Expr:
 
 
 def call_intrin(dtype: str, func_name: str, *args: Any) -> Expr:
-    """An operation by its name, such as "tir.exp".
+    """An operation by its name, such as "tir.exp", or one that ``register_op_attr`` made known.
 
     Raises :class:`LanguageError` for one that is not among the functions of ``te``.
     """
+    own = own_call(to_dtype(dtype), func_name, tuple(map(ops.as_expr, args)))
+    if own is not None:
+        return own
     name = func_name.removeprefix("tir.").removeprefix("tvm_")
     known = globals().get(name) if name in __all__ else getattr(te, name, None)
     if known is None or not callable(known):

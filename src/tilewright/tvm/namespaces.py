@@ -13,11 +13,6 @@ _MODELS = (
     'declare operators with te.compute or tvm.topi; whole models are tilewright.load("m.onnx") and '
     'torch.compile(model, backend="tilewright")'
 )
-#: Instead of operations of one's own.
-_INTRINSICS = (
-    'tir.call_pure_extern("float32", "__expf", x) calls a function of the target by its name; '
-    "the program chooses it"
-)
 #: What does the work of names of TVM's that are not here.
 _INSTEAD = {
     "auto_scheduler": "tvm.autotvm tunes templates",
@@ -30,8 +25,6 @@ _INSTEAD = {
     "micro": "kernel.export_c(path) writes a C file that stands alone",
     "placeholders": "use te.placeholder",
     "ir_pass": "tvm.lower runs all passes, and `tilewright lower FILE` shows them one by one",
-    "register_intrin_lowering": _INTRINSICS,
-    "register_op_attr": _INTRINSICS,
     "relax": _MODELS,
     "relay": _MODELS,
     "download": "read the file as it is; models are loaded by tilewright.load",

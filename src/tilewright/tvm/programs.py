@@ -26,10 +26,12 @@ from tilewright.lower.pipeline import form
 from tilewright.lower.pipeline import lower as lower_module
 from tilewright.runtime import Kernel, array
 from tilewright.runtime.compile import build as build_kernel
+from tilewright.runtime.compile import resolve
 from tilewright.schedule import Schedule
 from tilewright.schedule import create_schedule as make_schedule
 from tilewright.target import Target, current_target
 from tilewright.te import ExternOp, PlaceholderOp, Tensor
+from tilewright.tvm import rules
 from tilewright.tvm.packed import raise_what_was_raised
 
 #: Options of TVM's passes that have no effect here, where the passes are others.
@@ -90,12 +92,14 @@ class Program:
 
     def kernel(self, target: Target | None, verify: bool) -> Kernel:
         with configured(self.schedule, self.config):
-            if not self.bound and not self.partial:
+            machine = resolve(target or Target.parse("llvm"))
+            ruled = rules.any_rules(machine.kind)
+            if not self.bound and not self.partial and not ruled:
                 return build_kernel(self.schedule, self.args, target, self.name, verify)
-            machine = target or Target.parse("llvm")
             module = lower_module(
                 self.schedule, self.args, machine, self.name, None, self.bound, self.partial
             )
+            module = rules.apply(module, machine.kind) if ruled else module
             return build_kernel(module, target=machine, verify=verify)
 
 

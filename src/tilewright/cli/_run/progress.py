@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
@@ -13,7 +14,7 @@ T = TypeVar("T")
 
 def with_progress(console: Console, build: Callable[[Callable[[int, int], None] | None], T]) -> T:
     """What ``build`` makes, which is given what shows its progress; None where nobody looks."""
-    if not console.is_terminal:
+    if not console.is_terminal or os.environ.get("TILEWRIGHT_PROGRESS") == "0":
         return build(None)
     with console.status("reading the graph") as status:
         return build(lambda done, of: status.update(f"{done} of {of} kernels are built"))
