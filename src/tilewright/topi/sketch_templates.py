@@ -127,7 +127,7 @@ SKETCHES = (
     Template("cpu.products", ColumnTile, schedule_columns, (), None, False, column_tiles,
              where=is_product, operators=()),
     Template("opencl.packing", PackTile, schedule_packing, ("forward", "dgrad"), None, True,
-             packing.packing_times, ("opencl", "sim"), where=packing.suits, form="packed",
+             packing.packing_times, ("opencl", "sim"), where=packing.suits, form=packing.form,
              operators=(), most=24),
     Template("opencl.dots", DotTile, schedule_item_dots, (), None, True, items.item_dot_times,
              ("opencl", "sim"), where=is_dots, operators=()),

@@ -5,7 +5,8 @@ step multiplying one pixel with what a vector of filters has for it. The image i
 padding, so that no window needs a guard, channels side by side; of the filter the channels of the
 result are. Neither is cut into tiles here: a tile reads the image where it lies, halo included, and
 its own columns of the filter. Sums are declared a little beyond the last row, column and channel,
-so that small tiles need not divide the result; what is stored of it ends with it.
+so that small tiles need not divide the result; what is stored of it ends with it. Where parts of
+sums are stored, sums end with the last row and column.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tilewright import te
@@ -60,8 +62,9 @@ def up(extent: int, whole: int) -> int:
     return -(-extent // whole) * whole
 
 
-def declare_packed(p: Convolution, given: Any = None) -> PackedDeclaration:
-    """The program of a problem; ``given`` as in :func:`~tilewright.topi.declare.declare`."""
+def declare_packed(p: Convolution, given: Any = None, beyond: bool = True) -> PackedDeclaration:
+    """The program of a problem, whose sums go ``beyond`` the last row and column or not; ``given``
+    as in :func:`~tilewright.topi.declare.declare`."""
     w, images, inputs = Convolved(p), Images(p.layout), placeholders(p, given)
     image, filter = (inputs[name] for name in OPERANDS[p.pass_])
     (per, own), dims, batch = channels(p), p.rank, image.shape[0]
@@ -69,7 +72,7 @@ def declare_packed(p: Convolution, given: Any = None) -> PackedDeclaration:
     result, kernel, stride, dilation = (
         x[-dims:] for x in (w.result, w.kernel, w.stride, w.dilation)
     )
-    summed = extents(result)
+    summed = extents(result) if beyond else list(result)
     padded, packed = _padded(w, image, summed), _packed(p, filter, kernel, filled)
     deep, wide = (int(t.shape[-1]) for t in (padded, packed))
     names = "dhw"[3 - dims :]
@@ -144,5 +147,5 @@ def _packed(p: Convolution, filter: Tensor, kernel: Sequence[int], filled: int) 
     return made
 
 
-#: The declaration of this module, by name.
-FORMS = {"packed": declare_packed}
+#: The declarations of this module, by name.
+FORMS = {"packed": declare_packed, "packed parts": partial(declare_packed, beyond=False)}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import product
 
 from tilewright.ir.dtype import dtype
@@ -28,6 +29,9 @@ _CODE = 512
 _GROUP, _ACROSS = 128, 8
 #: Columns of a tile.
 _COLUMNS = (4, 8, 7, 14, 6, 5, 3, 2, 1)
+#: Items that share the channels of a sum, and products in which one of them stores its part of a
+#: sum, which another kernel adds.
+_CHUNKS, _ADDED = (1, 2, 4, 8, 16, 32), 32
 
 
 def suits(p: Problem) -> bool:
@@ -36,6 +40,11 @@ def suits(p: Problem) -> bool:
     if not isinstance(p, Convolution) or p.operator in DEPTHWISE or p.is_relaid:
         return False
     return p.pass_ == "forward" or (p.pass_ == "dgrad" and set(p.stride) == {1})
+
+
+def form(p: Convolution, t: PackTile) -> str:
+    """The declaration that a tile schedules."""
+    return "packed parts" if t.chunks > 1 else "packed"
 
 
 def packing_times(p: Convolution, target: Target) -> dict[PackTile, float]:
@@ -64,7 +73,24 @@ def _tiles(p: Convolution, place: OpenCLDevice) -> Iterator[PackTile]:
             along = 1 if place.host else min(_GROUP, place.group) // across
             written = rows * columns * vectors * depth * p.kernel[-1]
             for unroll in (1, 0) if written <= _CODE else (0,):
-                yield PackTile(rows, columns, vectors, lanes, depth, across, along, unroll, kept)
+                tile = PackTile(rows, columns, vectors, lanes, depth, across, along, unroll, kept)
+                yield from (replace(tile, chunks=n) for n in _chunks(p, tile, place))
+
+
+def _chunks(p: Convolution, t: PackTile, place: OpenCLDevice) -> Iterator[int]:
+    """How many items may share a sum: more only where too few would be busy, and tiles end with the
+    result."""
+    (_, own), (*_, height, width) = channels(p), Convolved(p).result
+    whole = height % t.rows == 0 and width % t.columns == 0 and not place.host
+    for n in _CHUNKS:
+        if n == 1 or (whole and own % (n * t.depth) == 0 and _items(p, t) * n < 2 * place.busy):
+            yield n
+
+
+def _items(p: Convolution, t: PackTile) -> int:
+    (per, _), (*others, height, width) = channels(p), Convolved(p).result
+    counts = [-(-e // n) for e, n in ((height, t.rows), (width, t.columns), (per, t.channels))]
+    return int(p.batch * p.groups * math.prod((*counts, *others)))
 
 
 def _vector(place: OpenCLDevice, kind: str) -> int:
@@ -90,12 +116,13 @@ def _registers(p: Convolution, t: PackTile) -> float:
 def _cost(p: Convolution, t: PackTile, place: OpenCLDevice) -> float:
     """What a product of a vector costs: itself, its part of what is read, what tiles compute
     beyond the result, and the work-items that lack one."""
-    (per, _), (*_, height, width) = channels(p), Convolved(p).result
+    (per, own), (*_, height, width) = channels(p), Convolved(p).result
     counts = [-(-e // n) for e, n in ((height, t.rows), (width, t.columns), (per, t.channels))]
     beyond = math.prod(counts) * t.rows * t.columns * t.channels / (height * width * per)
     taps = p.kernel[-1] if t.unroll else 1
     read = _seen(p, t) / taps / (t.depth if t.kept else 1) + t.vectors
-    items = p.batch * p.groups * math.prod((*counts, *Convolved(p).result[:-2]))
-    idle = math.sqrt(max(1.0, place.busy / items))
+    idle = math.sqrt(max(1.0, place.busy / (_items(p, t) * t.chunks)))
     wide = _vector(place, p.accumulate) / t.lanes
-    return beyond * idle * wide * (1 + read / (t.rows * t.columns * t.vectors)) + 0.01 * t.rows
+    each = 1 + read / (t.rows * t.columns * t.vectors)
+    added = _ADDED * (t.chunks + 1) / (own * math.prod(p.kernel)) if t.chunks > 1 else 0.0
+    return beyond * idle * wide * each + added + 0.01 * t.rows

@@ -13,13 +13,17 @@ from math import gcd
 
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
+from tilewright.te import Tensor
+from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.packed_windows import PackedDeclaration
-from tilewright.topi.parameters import flag
+from tilewright.topi.parameters import flag, later
 from tilewright.topi.pieces.tiling import bind, extent_of, spread
 from tilewright.topi.stages import scheduled, space_axes
 
 #: Work-items of a group that packs, at least.
 _PACKERS = 16
+#: And of one that adds parts of sums.
+_ADDERS = 64
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,8 @@ class PackTile:
     """An item sums ``rows`` by ``columns`` pixels of ``vectors`` vectors of ``lanes`` channels. It
     reads ``depth`` channels of a pixel at once, and the taps of a row are written out with
     ``unroll``. A work-group has ``across`` items along channels and ``along`` of them along pixels.
-    With ``kept`` what a step reads is put in registers first, as vectors."""
+    With ``kept`` what a step reads is put in registers first, as vectors. ``chunks`` items share the
+    channels of a sum, which another kernel adds."""
 
     rows: int = 1
     columns: int = 4
@@ -38,6 +43,7 @@ class PackTile:
     along: int = 4
     unroll: int = flag()
     kept: int = flag()
+    chunks: int = later(1)
 
     @property
     def channels(self) -> int:
@@ -54,13 +60,14 @@ def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Sched
     """The schedule of the declaration of :mod:`~tilewright.topi.nn.packed_windows`."""
     s = scheduled(d.output, d.sum, d.padded, d.packed)
     read = (d.padded, d.packed)
-    copies = [s.cache_read(t, "local", [d.sum]) for t in read] if tile.kept else []
-    out, sums = s[d.output], s[d.sum]
+    total, out = _parts(s, d, tile.chunks) if tile.chunks > 1 else (d.sum, s[d.output])
+    copies = [s.cache_read(t, "local", [total]) for t in read] if tile.kept else []
+    sums = s[total]
     sums.set_scope("local")
 
     item = _items(out, d, tile)
     sums.compute_at(out, item)
-    _, *space, c = sums.op.axis
+    *space, c = sums.op.axis[-1 - d.problem.rank :]
     channels, *taps = sums.op.reduce_axis
     c, lane = sums.split(c, factor=tile.lanes)
     step, channel = sums.split(channels, factor=tile.depth)
@@ -86,9 +93,29 @@ def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Sched
     return s
 
 
-def _items(out: Stage, d: PackedDeclaration, tile: PackTile) -> IterVar:
-    """The result among work-items; returns the innermost loop over them."""
+def _parts(s: Schedule, d: PackedDeclaration, chunks: int) -> tuple[Tensor, Stage]:
+    """Parts of the sums over as many shares of the channels: what items sum of them, and the stage
+    that stores them. Another kernel adds them, its neighbours those of neighbouring channels."""
+    out, added = s[d.output], s[d.sum]
+    chunk, _ = added.split(added.op.reduce_axis[0], nparts=chunks)
+    parts = s.rfactor(d.sum, chunk, 0)
     n, c, *space = space_axes(out, d.problem.layout)
+    out.reorder(n, *space, c)
+    added.set_scope("local")
+    added.compute_at(out, spread(out, [n, *space, c], _ADDERS))
+    added.unroll(*added.op.reduce_axis)
+    return s.cache_write(parts, "local"), s[parts]
+
+
+def _items(out: Stage, d: PackedDeclaration, tile: PackTile) -> IterVar:
+    """The result, or parts of sums, among work-items; returns the innermost loop over them."""
+    last = bool(d.problem.channels_last) or tile.chunks > 1
+    if tile.chunks > 1:
+        chunk, n, *space, c = out.op.axis
+        space = list(out.split(space[0], nparts=1)) if len(space) == 1 else space
+        n = out.fuse(chunk, n)
+    else:
+        n, c, *space = space_axes(out, d.problem.layout)
     c, inner = out.split(c, factor=tile.channels)
     vector, lane = out.split(inner, factor=tile.lanes)
     within: list[IterVar] = []
@@ -96,12 +123,14 @@ def _items(out: Stage, d: PackedDeclaration, tile: PackTile) -> IterVar:
         space[k], part = out.split(space[k], factor=many)
         within.insert(0, part)
     c, across = out.split(c, factor=tile.across)
-    own = [*within, vector, lane] if d.problem.channels_last else [vector, lane, *within]
+    own = [*within, vector, lane] if last else [vector, lane, *within]
     out.reorder(c, n, *space, across, *own)
     rest, along = out.split(out.fuse(n, *space), factor=tile.along)
     bind(out, out.fuse(c, rest), along, across)
-    if d.problem.channels_last:
-        out.vectorize(own.pop())
+    if not last:
+        wide = gcd(tile.columns, tile.lanes, Convolved(d.problem).result[-1])
+        own[-1:] = out.split(own[-1], factor=wide)
+    out.vectorize(own.pop())
     out.unroll(*own)
     return across
 
@@ -117,10 +146,11 @@ def _pack_image(padded: Stage, last: bool, tile: PackTile) -> None:
 
 
 def _pack_filter(packed: Stage, tile: PackTile) -> None:
-    """All taps of a block of filters an item; neighbours take neighbouring channels."""
-    g, c, r, *_, channel = packed.op.axis
+    """A tap of a block of filters an item, whose neighbours are so in memory; all taps where the
+    items of a group take turns."""
+    g, c, r, *taps, channel = packed.op.axis
     _vectors(packed, channel, tile.lanes)
-    spread(packed, [g, c, r], tile.packers)
+    spread(packed, [g, c, r, *taps] if tile.kept else [g, c, r], tile.packers)
 
 
 def _vectors(stage: Stage, axis: IterVar, lanes: int) -> None:
