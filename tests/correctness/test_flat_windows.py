@@ -79,6 +79,8 @@ ODD = [
     Conv.parse((1, 20, 7, 5), (70, 20, 3, 3), 1, padding=1, layout="NHWC", pass_="dgrad"),
     Conv.parse((1, 330, 5, 5), (120, 330, 3, 3), 1, padding=1, layout="NHWC"),
     Conv3d.parse((1, 2, 5, 6, 7), (18, 2, 3, 2, 3), padding=1, stride=2, layout="NDHWC"),
+    # Rows and planes of results of which all taps see padding: none is summed.
+    Conv3d.parse((2, 16, 2, 3, 8), (32, 16, 3, 2, 3), padding=(4, 0, 1, 3, 2, 1), layout="NDHWC"),
     Conv3d.parse((1, 3, 1, 1, 1), (5, 3, 1, 1, 1)),
     Conv3d.parse((1, 5, 3, 4, 7), (19, 5, 2, 3, 2), padding=(0, 1, 2, 1, 2, 0), stride=(1, 2, 3)),
     Conv3d.parse((2, 4, 3, 5, 4), (4, 1, 3, 2, 3), groups=4, padding=1, pass_="dgrad"),

@@ -18,7 +18,7 @@ from tilewright.topi.template import DEPTHWISE
 _SHAPES = (
     (14, 2), (13, 2), (9, 3), (8, 2), (8, 3), (6, 4), (5, 4), (7, 3), (7, 2), (4, 4), (4, 6),
     (12, 2), (10, 2), (6, 2), (4, 3), (4, 2), (14, 1), (8, 1), (4, 1), (2, 4), (2, 2), (1, 4),
-    (1, 1), (5, 5), (3, 7),
+    (1, 1), (5, 5), (3, 7), (7, 4),
 )  # fmt: skip
 #: Cycles that an element costs: copied as it lies, copied by strides, turned, and packed.
 _COPY, _STRIDED, _TURNED, _PACKED = 0.2, 0.7, 1.5, 2.0
@@ -122,6 +122,7 @@ def flat_times(p: Convolution, target: Target) -> dict[FlatTile, float]:
         bands = dict.fromkeys(min(n, height) for n in shares)
         for band, parts in product(bands, (1,) if by_phase else (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
+            tile = replace(tile, trimmed=int(_trims(windows, tile)))
             pixels = band * _row(windows, tile)
             if is_whole(windows, across) and pixels <= _FEW * rows and _filter(windows) > _SECOND:
                 tile = replace(tile, ahead=_AHEAD)
@@ -159,6 +160,18 @@ def is_whole(w: FlatWindows, across: int) -> bool:
     return bool(across and p.channels_last and set(w.phases) == {1} and not p.is_quantized)
 
 
+def _trims(w: FlatWindows, t: FlatTile) -> bool:
+    """Whether a tile of whole sums is of a row, and of some rows taps see padding alone."""
+    across = bool(t.across)
+    plain = is_whole(w, across) and not w.planar(across) and w.result[-1] % t.rows == 0
+    return plain and _inside(w) < 1
+
+
+def _inside(w: FlatWindows) -> float:
+    """The part of taps, in the mean of planes and rows, that see any of the image."""
+    return math.prod(d.pairs / (d.results * d.taps) for d in w.problem.dims[:-1])
+
+
 def _fits(w: FlatWindows, rows: int, vectors: int, across: int, limit: int) -> bool:
     """Whether registers hold a tile: of whole ones all, with a vector for each and a number, whose
     loops hold nothing else, else as many as leave a quarter."""
@@ -182,6 +195,7 @@ def _cycles(w: FlatWindows, t: FlatTile, cores: _Cores) -> float:
     extents, taps = w.extents(bool(t.across)), float(math.prod(w.kernel))
     if w.by_phase(bool(t.across)):  # the taps that a phase has, in the mean
         taps = math.prod(p.kernel) / math.prod(w.phases)
+    taps *= _inside(w) if t.trimmed else 1.0
     bands, each = -(-w.result[0] // t.band), math.prod(extents[1:])
     tasks = p.batch * bands * p.groups * t.parts
     across = -(-per // t.channels) / t.parts

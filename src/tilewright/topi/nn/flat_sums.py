@@ -55,7 +55,12 @@ def declare_across(p: Convolution, given: Any = None) -> FlatDeclaration:
     return _declare(p, True, given)
 
 
-def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
+def declare_trimmed(p: Convolution, given: Any = None) -> FlatDeclaration:
+    """The same without taps that see padding alone: of a row above the image, say."""
+    return _declare(p, True, given, trims=True)
+
+
+def _declare(p: Convolution, across: bool, given: Any, trims: bool = False) -> FlatDeclaration:
     w, images = FlatWindows.of(p, across), Images(p.layout)
     inputs = placeholders(p, given)
     image, filter = (inputs[name] for name in OPERANDS[p.pass_])
@@ -97,6 +102,12 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
             return stored[n, c, place]
         return stored[n, place * own + rc] if joins else stored[n, place, c]
 
+    def seen(q: Any, tap: Sequence[Any]) -> list[Any]:
+        """That planes and rows that taps see are in the image."""
+        each = zip(placed(q, w.result), w.stride, tap, w.dilation, w.before, strict=False)
+        at = [r * s + t * d - low for r, s, t, d, low in each]
+        return within(at[:-1] if len(tap) == len(w.result) else at, w.image[:-1])
+
     def element(n: Any, g: Any, f: Any, q: Any, given: Mapping[Any, Any]) -> Any:
         """The sum of what is summed together, of indices of the rest."""
         tap = [given.get(t, t) for t in taps]
@@ -115,6 +126,8 @@ def _declare(p: Convolution, across: bool, given: Any) -> FlatDeclaration:
         # Taps that a phase lacks are left out where a tile has one phase, else multiplied by zero.
         alone = w.by_phase(across) and not joins
         own_taps = w.taps_of(w.parted(f, across)[0], tap) if alone else []
+        if trims:
+            own_taps = seen(q, tap)
         where = te.all(*own_taps) if own_taps else None
         return te.sum(pixel * weight, axis=together, where=where)
 
@@ -254,4 +267,4 @@ def _packed(w: FlatWindows, filter: Tensor, across: bool) -> Tensor:
 
 
 #: The declarations of this module, by name.
-FORMS = {"flat": declare_flat, "across": declare_across}
+FORMS = {"flat": declare_flat, "across": declare_across, "trimmed": declare_trimmed}

@@ -30,7 +30,7 @@ class FlatTile:
     """Tiles of ``rows`` single numbers by ``vectors`` vectors of ``lanes``, which lie ``across``
     channels or along pixels. A task takes ``band`` rows of results, and of a group's channels one
     of ``parts``. A filter across channels is prefetched ``ahead`` numbers before it is multiplied,
-    unless 0."""
+    unless 0. Of a tile within a row, taps that see padding alone are ``trimmed``."""
 
     rows: int = 8
     vectors: int = 2
@@ -39,6 +39,7 @@ class FlatTile:
     parts: int = 1
     across: int = flag()
     ahead: int = later(0)
+    trimmed: int = later(0)
 
     @property
     def channels(self) -> int:
@@ -48,7 +49,7 @@ class FlatTile:
 
 def form(p: object, tile: FlatTile) -> str:
     """The declaration whose factors lie as a tile reads them."""
-    return "across" if tile.across else "flat"
+    return "trimmed" if tile.trimmed else "across" if tile.across else "flat"
 
 
 def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
