@@ -161,10 +161,12 @@ def is_whole(w: FlatWindows, across: int) -> bool:
 
 
 def _trims(w: FlatWindows, t: FlatTile) -> bool:
-    """Whether a tile of whole sums is of a row, and of some rows taps see padding alone."""
+    """Whether a tile, of whole sums or of one phase, is of a row, and of some rows taps see
+    padding alone."""
     across = bool(t.across)
-    plain = is_whole(w, across) and not w.planar(across) and w.result[-1] % t.rows == 0
-    return plain and _inside(w) < 1
+    if w.planar(across) or not (is_whole(w, across) or w.by_phase(across)):
+        return False
+    return w.result[-1] % t.rows == 0 and _inside(w) < 1
 
 
 def _inside(w: FlatWindows) -> float:

@@ -102,10 +102,12 @@ def _declare(p: Convolution, across: bool, given: Any, trims: bool = False) -> F
             return stored[n, c, place]
         return stored[n, place * own + rc] if joins else stored[n, place, c]
 
-    def seen(q: Any, tap: Sequence[Any]) -> list[Any]:
+    def seen(q: Any, tap: Sequence[Any], phase: Any) -> list[Any]:
         """That planes and rows that taps see are in the image."""
-        each = zip(placed(q, w.result), w.stride, tap, w.dilation, w.before, strict=False)
-        at = [r * s + t * d - low for r, s, t, d, low in each]
+        each = zip(
+            placed(q, w.result), w.stride, tap, w.dilation, w.before, w.shifts(phase), strict=False
+        )
+        at = [r * s + t * d + more - low for r, s, t, d, low, more in each]
         return within(at[:-1] if len(tap) == len(w.result) else at, w.image[:-1])
 
     def element(n: Any, g: Any, f: Any, q: Any, given: Mapping[Any, Any]) -> Any:
@@ -127,7 +129,7 @@ def _declare(p: Convolution, across: bool, given: Any, trims: bool = False) -> F
         alone = w.by_phase(across) and not joins
         own_taps = w.taps_of(w.parted(f, across)[0], tap) if alone else []
         if trims:
-            own_taps = seen(q, tap)
+            own_taps += seen(q, tap, w.parted(f, across)[0])
         where = te.all(*own_taps) if own_taps else None
         return te.sum(pixel * weight, axis=together, where=where)
 
