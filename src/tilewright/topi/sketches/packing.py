@@ -31,8 +31,8 @@ class PackTile:
     """An item sums ``rows`` by ``columns`` pixels of ``vectors`` vectors of ``lanes`` channels. It
     reads ``depth`` channels of a pixel at once, and the taps of a row are written out with
     ``unroll``. A work-group has ``across`` items along channels and ``along`` of them along pixels.
-    With ``kept`` what a step reads is put in registers first, as vectors. ``chunks`` items share the
-    channels of a sum, which another kernel adds."""
+    With ``kept`` what a step reads is put in registers first, as vectors. ``chunks`` items share
+    the channels of a sum, which another kernel adds."""
 
     rows: int = 1
     columns: int = 4
