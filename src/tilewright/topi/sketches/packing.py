@@ -20,10 +20,8 @@ from tilewright.topi.parameters import flag, later
 from tilewright.topi.pieces.tiling import bind, extent_of, spread
 from tilewright.topi.stages import scheduled, space_axes
 
-#: Work-items of a group that packs, at least.
-_PACKERS = 16
-#: And of one that adds parts of sums.
-_ADDERS = 64
+#: Work-items of a group that packs, at least, and of one that adds parts of sums.
+_PACKERS, _ADDERS = 16, 64
 
 
 @dataclass(frozen=True)
@@ -59,10 +57,9 @@ class PackTile:
 def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Schedule:
     """The schedule of the declaration of :mod:`~tilewright.topi.nn.packed_windows`."""
     s = scheduled(d.output, d.sum, d.padded, d.packed)
-    read = (d.padded, d.packed)
     total, out = _parts(s, d, tile.chunks) if tile.chunks > 1 else (d.sum, s[d.output])
-    copies = [s.cache_read(t, "local", [total]) for t in read] if tile.kept else []
-    sums = s[total]
+    read, sums = (d.padded, d.packed) if tile.kept else (), s[total]
+    copies = [s.cache_read(t, "local", [total]) for t in read]
     sums.set_scope("local")
 
     item = _items(out, d, tile)
@@ -71,23 +68,16 @@ def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Sched
     channels, *taps = sums.op.reduce_axis
     c, lane = sums.split(c, factor=tile.lanes)
     step, channel = sums.split(channels, factor=tile.depth)
-    *before, column = taps
-    inside = [column] if tile.unroll else []
-    before += [] if tile.unroll else [column]
+    before, inside = (taps[:-1], taps[-1:]) if tile.unroll else (taps, [])
     sums.reorder(step, *before, *inside, channel, *space, c, lane)
     sums.unroll(*inside, channel, *space, c)
     sums.vectorize(lane)
-    if copies:
-        pixels, filter = (s[t] for t in copies)
-        pixels.compute_at(sums, before[-1] if before else step)
-        *others, axis = pixels.op.axis
-        pixels.unroll(*others)
-        pixels.vectorize(axis)
-        filter.compute_at(sums, channel)
-        *others, axis = filter.op.axis
-        vector, lane = filter.split(axis, factor=tile.lanes)
-        filter.unroll(*others, vector)
-        filter.vectorize(lane)
+    places = (before[-1] if before else step, tile.depth), (channel, tile.lanes)
+    for copy, (at, wide) in zip(copies, places, strict=False):
+        s[copy].compute_at(sums, at)
+        *others, axis = s[copy].op.axis
+        s[copy].unroll(*others)
+        _vectors(s[copy], axis, wide)
     _pack_image(s[d.padded], bool(d.problem.channels_last), tile)
     _pack_filter(s[d.packed], tile)
     return s
