@@ -8,7 +8,7 @@ from itertools import product
 
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import features, lanes, power, registers
-from tilewright.topi.nn.flat_windows import FlatWindows
+from tilewright.topi.nn.flat_windows import LANES, FlatWindows
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.flat_windows import FlatTile
@@ -97,6 +97,7 @@ def flat_times(p: Convolution, target: Target) -> dict[FlatTile, float]:
     """For :func:`~tilewright.topi.sketches.flat_windows.schedule_flat`, with what each takes."""
     either = [FlatWindows.of(p, across) for across in (False, True)]
     cores, most, found = _Cores.of(target), lanes(p, target), {}
+    streams = _passes_caches(p, target)
     per, phases = either[1].filters[0], math.prod(either[1].phases)
     # Where vectors across channels lie as images do, there is nothing to gain along pixels.
     along = not is_whole(either[1], 1) or per < most or (p.groups > 1 and per % most > 0)
@@ -122,7 +123,8 @@ def flat_times(p: Convolution, target: Target) -> dict[FlatTile, float]:
         bands = dict.fromkeys(min(n, height) for n in shares)
         for band, parts in product(bands, (1,) if by_phase else (1, 2, 4)):
             tile = FlatTile(rows, vectors, wide, band, parts, across)
-            tile = replace(tile, trimmed=int(_trims(windows, tile)))
+            lines = is_whole(windows, across) and wide == LANES and per % wide == 0
+            tile = replace(tile, trimmed=int(_trims(windows, tile)), stream=int(streams and lines))
             pixels = band * _row(windows, tile)
             if is_whole(windows, across) and pixels <= _FEW * rows and _filter(windows) > _SECOND:
                 tile = replace(tile, ahead=_AHEAD)
@@ -130,6 +132,15 @@ def flat_times(p: Convolution, target: Target) -> dict[FlatTile, float]:
             if (enough or rows * vectors == 1 or phases > 1) and -(-per // step) % parts == 0:
                 found[tile] = _price(windows, tile, cores)
     return found
+
+
+def _passes_caches(p: Problem, target: Target) -> bool:
+    """Whether what is read and written is more than half of the last-level cache, of which others
+    may use as much: what reads the result afterwards hardly finds it there."""
+    from tilewright.runtime.caches import last_level
+    from tilewright.runtime.llvm_host import thread_count
+
+    return p.bytes > last_level(thread_count(target)) // 2
 
 
 def _price(w: FlatWindows, tile: FlatTile, cores: _Cores) -> float:

@@ -30,7 +30,8 @@ class FlatTile:
     """Tiles of ``rows`` single numbers by ``vectors`` vectors of ``lanes``, which lie ``across``
     channels or along pixels. A task takes ``band`` rows of results, and of a group's channels one
     of ``parts``. A filter across channels is prefetched ``ahead`` numbers before it is multiplied,
-    unless 0. Of a tile within a row, taps that see padding alone are ``trimmed``."""
+    unless 0. Of a tile within a row, taps that see padding alone are ``trimmed``. With ``stream``
+    results of whole sums go past the caches."""
 
     rows: int = 8
     vectors: int = 2
@@ -40,6 +41,7 @@ class FlatTile:
     across: int = flag()
     ahead: int = later(0)
     trimmed: int = later(0)
+    stream: int = later(0)
 
     @property
     def channels(self) -> int:
@@ -82,6 +84,8 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
         vector, lane = out.split(inner, factor=tile.lanes)
         out.unroll(row, vector)
         out.vectorize(lane)
+        if tile.stream:
+            out.pragma(task, "stream_stores", True)
         out.pragma(pixel, "partition", True)  # the last tile sums no more than there is
         sums.set_scope("local")
         sums.compute_at(out, pixel)
