@@ -25,8 +25,9 @@ from tilewright.topi.template import DEPTHWISE
 
 #: Multiplications of vectors written out in a kernel, at most, which drivers compile soon.
 _CODE = 512
-#: Work-items of a group, and of them along channels, at most.
-_GROUP, _ACROSS = 128, 8
+#: Work-items of a group, and of them along channels, at most; bytes of filters that they read at
+#: once: a line of the caches.
+_GROUP, _ACROSS, _READ = 128, 8, 128
 #: Columns of a tile.
 _COLUMNS = (4, 8, 7, 14, 6, 5, 3, 2, 1)
 #: Items that share the channels of a sum, and products in which one of them stores its part of a
@@ -69,7 +70,8 @@ def _tiles(p: Convolution, place: OpenCLDevice) -> Iterator[PackTile]:
             if (width % columns and COLUMNS % columns) or columns >= 2 * width:
                 continue
             tiles = p.groups * -(-per // (vectors * lanes))
-            across = 1 if place.host else min(_ACROSS, power(tiles))
+            line = max(1, _READ // (vectors * lanes * dtype(p.dtype).bytes))
+            across = 1 if place.host else min(_ACROSS, power(tiles), line)
             along = 1 if place.host else min(_GROUP, place.group) // across
             written = rows * columns * vectors * depth * p.kernel[-1]
             for unroll in (1, 0) if written <= _CODE else (0,):

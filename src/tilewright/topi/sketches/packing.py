@@ -20,8 +20,8 @@ from tilewright.topi.parameters import flag, later
 from tilewright.topi.pieces.tiling import bind, extent_of, spread
 from tilewright.topi.stages import scheduled, space_axes
 
-#: Work-items of a group that packs, at least, and of one that adds parts of sums.
-_PACKERS, _ADDERS = 16, 64
+#: Work-items of a group that packs, or adds parts of sums.
+_GROUP = 64
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,11 @@ class PackTile:
         """Channels of the result in a tile."""
         return self.vectors * self.lanes
 
-    @property
-    def packers(self) -> int:
-        """Work-items of a group that packs."""
-        return max(_PACKERS, self.across * self.along)
-
 
 def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Schedule:
     """The schedule of the declaration of :mod:`~tilewright.topi.nn.packed_windows`."""
     s = scheduled(d.output, d.sum, d.padded, d.packed)
-    total, out = _parts(s, d, tile.chunks) if tile.chunks > 1 else (d.sum, s[d.output])
+    total, out = _parts(s, d, tile) if tile.chunks > 1 else (d.sum, s[d.output])
     read, sums = (d.padded, d.packed) if tile.kept else (), s[total]
     copies = [s.cache_read(t, "local", [total]) for t in read]
     sums.set_scope("local")
@@ -83,18 +78,25 @@ def schedule_packing(d: PackedDeclaration, tile: PackTile = PackTile()) -> Sched
     return s
 
 
-def _parts(s: Schedule, d: PackedDeclaration, chunks: int) -> tuple[Tensor, Stage]:
-    """Parts of the sums over as many shares of the channels: what items sum of them, and the stage
-    that stores them. Another kernel adds them, its neighbours those of neighbouring channels."""
+def _parts(s: Schedule, d: PackedDeclaration, tile: PackTile) -> tuple[Tensor, Stage]:
+    """Parts of the sums over shares of the channels: what items sum of them, and the stage that
+    stores them. Items of another kernel, whose neighbours have neighbouring channels, add them."""
     out, added = s[d.output], s[d.sum]
-    chunk, _ = added.split(added.op.reduce_axis[0], nparts=chunks)
+    chunk, _ = added.split(added.op.reduce_axis[0], nparts=tile.chunks)
     parts = s.rfactor(d.sum, chunk, 0)
     n, c, *space = space_axes(out, d.problem.layout)
-    out.reorder(n, *space, c)
+    space[-1], lane = out.split(space[-1], factor=_columns(d, tile.lanes))
+    out.reorder(n, *space, c, lane)
+    out.vectorize(lane)
     added.set_scope("local")
-    added.compute_at(out, spread(out, [n, *space, c], _ADDERS))
-    added.unroll(*added.op.reduce_axis)
+    added.compute_at(out, spread(out, [n, *space, c], _GROUP))
+    added.unroll(*added.op.axis, *added.op.reduce_axis)
     return s.cache_write(parts, "local"), s[parts]
+
+
+def _columns(d: PackedDeclaration, most: int) -> int:
+    """Columns of a vector of results, of at most as many: one where channels are last."""
+    return 1 if d.problem.channels_last else gcd(most, Convolved(d.problem).result[-1])
 
 
 def _items(out: Stage, d: PackedDeclaration, tile: PackTile) -> IterVar:
@@ -102,14 +104,13 @@ def _items(out: Stage, d: PackedDeclaration, tile: PackTile) -> IterVar:
     last = bool(d.problem.channels_last) or tile.chunks > 1
     if tile.chunks > 1:
         chunk, n, *space, c = out.op.axis
-        space = list(out.split(space[0], nparts=1)) if len(space) == 1 else space
         n = out.fuse(chunk, n)
     else:
         n, c, *space = space_axes(out, d.problem.layout)
     c, inner = out.split(c, factor=tile.channels)
     vector, lane = out.split(inner, factor=tile.lanes)
     within: list[IterVar] = []
-    for k, many in ((-1, tile.columns), (-2, tile.rows)):
+    for k, many in zip(range(-1, -1 - len(space), -1), (tile.columns, tile.rows), strict=False):
         space[k], part = out.split(space[k], factor=many)
         within.insert(0, part)
     c, across = out.split(c, factor=tile.across)
@@ -118,8 +119,7 @@ def _items(out: Stage, d: PackedDeclaration, tile: PackTile) -> IterVar:
     rest, along = out.split(out.fuse(n, *space), factor=tile.along)
     bind(out, out.fuse(c, rest), along, across)
     if not last:
-        wide = gcd(tile.columns, tile.lanes, Convolved(d.problem).result[-1])
-        own[-1:] = out.split(own[-1], factor=wide)
+        own[-1:] = out.split(own[-1], factor=_columns(d, gcd(tile.columns, tile.lanes)))
     out.vectorize(own.pop())
     out.unroll(*own)
     return across
@@ -132,7 +132,7 @@ def _pack_image(padded: Stage, last: bool, tile: PackTile) -> None:
     if last:
         padded.reorder(*others, column, c)
     _vectors(padded, channel, tile.lanes)
-    spread(padded, [*others, column, c] if last else [*others, c, column], tile.packers)
+    spread(padded, [*others, column, c] if last else [*others, c, column], _GROUP)
 
 
 def _pack_filter(packed: Stage, tile: PackTile) -> None:
@@ -140,7 +140,7 @@ def _pack_filter(packed: Stage, tile: PackTile) -> None:
     items of a group take turns."""
     g, c, r, *taps, channel = packed.op.axis
     _vectors(packed, channel, tile.lanes)
-    spread(packed, [g, c, r, *taps] if tile.kept else [g, c, r], tile.packers)
+    spread(packed, [g, c, r, *taps] if tile.kept else [g, c, r], _GROUP)
 
 
 def _vectors(stage: Stage, axis: IterVar, lanes: int) -> None:
