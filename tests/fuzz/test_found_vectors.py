@@ -317,3 +317,24 @@ def test_the_last_part_of_a_vector_may_be_one_lane() -> None:
     s = te.create_schedule(T.op)
     s[T].vectorize(s[T].op.axis[0])
     agree(s, [C], [T], "llvm")
+
+
+def test_parts_of_a_vector_whose_lanes_are_no_power_of_two_are_stored() -> None:
+    """LLVM 22 stored lanes 4 and 5 for 6 and 7."""
+    A = te.placeholder((13, 7), "int64", name="A")
+    T = te.compute((13, 7), lambda i, j: A[i, j], name="T")
+    s = te.create_schedule(T.op)
+    i, j = T.op.axis
+    s[T].pad_to(j, 5)
+    W = s.cache_write(T, "local")
+    M = s.reindex(A, W, [s[W].op.axis[0].var * 1, s[W].op.axis[1]], "")
+    _, rest = s.partition(M, s[M].op.axis[0], [1])
+    s[rest].compute_inline()
+    s[T].fuse(s[T].split(i, factor=7)[1], s[T].op.axis[1])
+    rows, columns, _, _ = s[W].tile(*s[W].op.axis, 1, 2)
+    s[W].split(columns, factor=3)
+    row, _ = s[W].split(rows, factor=1)
+    s[M].compute_at(s[W], row)
+    s[M].align_bounds(s[M].op.axis[1], 4)
+    s[M].vectorize(s[M].op.axis[1])
+    agree(s, [A], [T], "llvm")

@@ -174,8 +174,13 @@ def backend(kind: str, arch: str = "", vector_bytes: int = 16) -> tuple[Pass, ..
             # Vectors become loops, of which the C compiler makes vectors.
             return write_statements, unpack_lanes, flatten
         case "llvm":
-            # Make vectors of innermost loops, in place of LLVM's own vectorizer.
-            return write_statements, partial(innermost_vectors, width=vector_bytes)
+            return (
+                write_statements,
+                # Make loops of wide vectors of odd lanes, which LLVM gets wrong.
+                partial(unpack_lanes, width=vector_bytes),
+                # Make vectors of innermost loops, in place of LLVM's own vectorizer.
+                partial(innermost_vectors, width=vector_bytes),
+            )
         case "sim":
             # The program may have been lowered for CUDA, whose functions NumPy lacks.
             return (expanded,)

@@ -9,6 +9,9 @@
 >>> print(unpack_lanes(func(store(B[lanes], A[lanes] * 2.0))).body)
 for lane in range(8):
     B[lane] = A[lane] * T.float32(2)
+
+With a ``width`` of registers, in bytes, only vectors that are wider and whose lanes are no power of
+two: where LLVM 22 stores parts of such a vector, it may store other lanes.
 """
 
 from __future__ import annotations
@@ -20,32 +23,45 @@ from tilewright.ir import ops
 from tilewright.ir import stmt as S
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.func import Func
-from tilewright.ir.visit import Rewriter, Steps, loads, stores, substitute
+from tilewright.ir.visit import Rewriter, Steps, distinct, loads, stores, substitute
 
 
-def unpack_lanes(func: Func) -> Func:
+def unpack_lanes(func: Func, width: int = 0) -> Func:
     """``func`` with a loop of scalar stores in place of each vector store.
 
     A store whose lanes depend on one another (it reads what another of its lanes writes) stays.
     """
-    return replace(func, body=_Unpack().stmt(func.body))
+    return replace(func, body=_Unpack(width).stmt(func.body))
 
 
 class _Unpack(Rewriter):
+    def __init__(self, width: int) -> None:
+        self.width = width
+
     def expr(self, e: Expr) -> Expr:
         return e
 
     def steps(self, s: S.Stmt) -> Steps:
         match s:
             case S.Store():
-                return _store(s)
-            case S.Let(var, value, body) if var.dtype.lanes > 1:
+                return _store(s) if _unpacked(s.value, self.width) else s
+            case S.Let(var, value, body) if var.dtype.lanes > 1 and _unpacked(value, self.width):
                 changed = {x.buffer for x in stores(body)}
                 if not any(x.buffer in changed for x in loads(value)) or isinstance(body, S.Store):
                     return (yield self.steps(substitute(body, {var: value})))
             case S.Instr():
                 return s
         return (yield from super().steps(s))
+
+
+def _unpacked(value: Expr, width: int) -> bool:
+    """Whether a value is computed lane by lane, where it is a vector."""
+    if not width:
+        return True
+    lanes = value.dtype.lanes
+    types = [x.dtype for x in distinct(value) if isinstance(x, Expr) and not isinstance(x, E.Ramp)]
+    wide = max(t.bytes for t in (value.dtype, *types) if t.lanes == lanes)
+    return lanes & (lanes - 1) != 0 and lanes * wide > width
 
 
 def _store(s: S.Store) -> S.Stmt:
