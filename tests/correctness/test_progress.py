@@ -44,6 +44,11 @@ def test_elsewhere_lines_are_asked_for(monkeypatch):
     assert said(monkeypatch, io.StringIO()) == ""
     monkeypatch.setenv("TILEWRIGHT_PROGRESS", "1")
     assert said(monkeypatch, io.StringIO()) == "compiling kernels: 3 of 7, 0 s\n"
+    with progress.shown() as tell:  # between two lines are some seconds, but for the last
+        for k in range(7):
+            tell(k + 1, 7)
+    found = sys.stderr.getvalue().splitlines()[1:]
+    assert found == ["compiling kernels: 1 of 7, 0 s", "compiling kernels: 7 of 7, 0 s"]
 
 
 def test_nothing_is_shown_where_that_is_asked_for_or_a_function_is_given(monkeypatch):

@@ -40,23 +40,28 @@ def _silent(done: int, of: int) -> None:
 
 
 class _Lines:
-    """A line every few seconds."""
+    """A line every few seconds, and one at the end of what had any."""
 
     def __init__(self) -> None:
         self._begin = time.monotonic()
         self._next = self._begin + _PATIENCE
+        self._told = self._said = (0, 0)
 
     def tell(self, done: int, of: int) -> None:
+        self._told = done, of
+        if time.monotonic() >= self._next:
+            self._say()
+
+    def _say(self) -> None:
         now = time.monotonic()
-        if now >= self._next:
-            self._next = now + _PAUSE
-            seconds = now - self._begin
-            print(
-                f"compiling kernels: {done} of {of}, {seconds:.0f} s", file=sys.stderr, flush=True
-            )
+        self._said, self._next = self._told, now + _PAUSE
+        text = f"compiling kernels: {self._said[0]} of {self._said[1]}, {now - self._begin:.0f} s"
+        print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
-        """Nothing is left to say."""
+        """Say the last, where something was said before it."""
+        if self._said[1] and self._told != self._said:
+            self._say()
 
 
 class _Bar:

@@ -261,7 +261,8 @@ class Signature:
             raise ArgumentError(
                 f"{self._where(k)}: expected strides {list(strides)} (in elements), got "
                 f"{list(found.strides)}: pass np.ascontiguousarray({param.name}), or .contiguous() "
-                "of a torch tensor"
+                "of a torch tensor; kernels that are declared by te.placeholder(strides=[te.var(), "
+                "...]) take any"
             )
         align = max(param.align, param.dtype.bytes)
         if found.device == "cpu" and found.pointer % align:
