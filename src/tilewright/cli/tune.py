@@ -71,6 +71,10 @@ def run(args: argparse.Namespace) -> int:
         raise TilewrightError("--seed and --min-repeat-ms are not negative, --timeout is positive")
     for path in filter(None, (args.output, args.log)):
         check_writable(Path(path))
+    if args.remote:
+        from tilewright.tune.remote import target_there
+
+        target = target_there(args.remote, target)
     tasks = [library.task(one.problem, target) for one in named]
     reports: list[dict[str, Any]] = []
     status = 0

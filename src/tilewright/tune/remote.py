@@ -269,6 +269,23 @@ def connect(address: str, key: str | None = None) -> Remote:
     return Remote(address, key)
 
 
+def target_there(addresses: str, target: Target) -> Target:
+    """A target with the architecture of the GPU that the first of other machines has, on which the
+    candidates depend; raises :class:`RemoteError` where it has none."""
+    made = workers(addresses, target)
+    worker = made[0]
+    try:
+        found = worker.call({"do": "device", "target": str(target)}, _CALL)
+    except (WorkerDied, WorkerTimeout) as error:
+        raise RemoteError(f"{worker.address}: {error}") from None
+    finally:
+        for each in made:
+            each.close()
+    if found["error"]:
+        raise RemoteError(f"{worker.address}: {found['reason']}")
+    return Target.parse(found["target"])
+
+
 def workers(addresses: str, target: Target) -> list[RemoteWorker]:
     """Those of addresses with commas between them; raises :class:`RemoteError` where one does not
     answer, or kernels that are built here cannot run there."""
