@@ -28,7 +28,7 @@ from graph_networks import exported, network, of_bound, relative
 import tilewright
 from tilewright.cli._measure.turns import of_calls
 from tilewright.graph.batches import works_of
-from tilewright.graph.executor import Executor, _steps
+from tilewright.graph.executor import Executor, kernels_of
 from tilewright.graph.kernels import build_all
 from tilewright.graph.pipeline import optimized
 from tilewright.graph.value import Input
@@ -66,7 +66,7 @@ def hosted(net: Network, batches: list[int]) -> Iterator[dict[str, Any]]:
         begin = time.perf_counter()
         graph = net.graph(batch)
         converted = time.perf_counter()
-        nodes = _steps(graph)
+        nodes = kernels_of(graph)
         own = build_all(works_of(graph, nodes), net.target)
         between = time.perf_counter()
         free = build_all(works_of(graph, nodes, batch, ("x",)), net.target)
@@ -84,7 +84,7 @@ def build(net: Network, batches: list[int]) -> None:
     machine = with_own_architecture(net.target)
     for batch in batches:
         graph = net.graph(batch)
-        for work in works_of(graph, _steps(graph), batch, ("x",)):
+        for work in works_of(graph, kernels_of(graph), batch, ("x",)):
             wanted[Wanted(work.problem, machine)] = None
             if work.expected is not None:
                 wanted[Wanted(work.expected[0], machine, work.expected[1])] = None

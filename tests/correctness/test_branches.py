@@ -15,7 +15,7 @@ import tilewright
 from tilewright.graph import cuda_state
 from tilewright.graph.branches import branches
 from tilewright.graph.cuda_state import CudaState
-from tilewright.graph.executor import _lifetimes, _reads, _steps
+from tilewright.graph.executor import _lifetimes, _reads, kernels_of
 from tilewright.graph.pipeline import optimized
 from tilewright.target import Target
 
@@ -68,7 +68,7 @@ def steps_of(name):
     model = tilewright.load(NETWORKS[name]().model())
     graph = model.graph({"x": np.zeros((1, 3, 32, 32), "float32")})
     graph = optimized(graph, target=Target.parse("cuda -arch=sm_90a"))
-    return graph, _steps(graph)
+    return graph, kernels_of(graph)
 
 
 @pytest.mark.needs_onnx

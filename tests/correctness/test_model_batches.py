@@ -13,7 +13,7 @@ import tilewright
 from tilewright.graph import Graph, Input, Node
 from tilewright.graph import kernels as building
 from tilewright.graph.batches import Batches, works_of
-from tilewright.graph.executor import _steps
+from tilewright.graph.executor import kernels_of
 from tilewright.graph.kernels import build_all
 from tilewright.graph.pipeline import optimized
 from tilewright.target import Target
@@ -112,7 +112,7 @@ def test_batches_near_one_another_ask_for_the_same(name: str) -> None:
     def expected(images: int) -> list[Any]:
         x = Input("x", (images, 3, 32, 32), "float32")
         graph = optimized(source.graph([x]), target=HOPPER, dtype="float16")
-        return [w.expected for w in works_of(graph, _steps(graph), images, ("x",))]
+        return [w.expected for w in works_of(graph, kernels_of(graph), images, ("x",))]
 
     found = expected(7)
     assert found == expected(9) == expected(8)
@@ -142,11 +142,11 @@ def test_batches_share_weights_on_a_device(target: str) -> None:
 def test_an_extent_that_is_one_of_images_by_chance_changes_nothing() -> None:
     x, w = Input("x", (8, 8), "float32"), Input("w", (8,), "float32")
     graph = Graph("g", (x, w), {"y": Node("multiply", (x, w))})
-    (work,) = works_of(graph, _steps(graph), 8, ("x", "w"))
+    (work,) = works_of(graph, kernels_of(graph), 8, ("x", "w"))
     assert work.problem.batch_of(8, ("a0", "a1")) == Batch(8, ("a0", "a1"))
     assert work.expected is None  # there is no product of 9
     assert build_all([work], Target.parse("sim"))[work.problem.key].counts == ()
-    (work,) = works_of(graph, _steps(graph), 8, ("x",))
+    (work,) = works_of(graph, kernels_of(graph), 8, ("x",))
     assert build_all([work], Target.parse("sim"))[work.problem.key].counts == (8,)
 
 
@@ -163,7 +163,7 @@ def test_what_has_no_kernel_for_any_batch_is_tried_once(monkeypatch: Any) -> Non
     monkeypatch.setattr(building, "_REFUSED", set())
     x = Input("x", (8, 4), "float32")
     graph = Graph("g", (x,), {"y": Node("relu", (x,))})
-    works = works_of(graph, _steps(graph), 8, ("x",))
+    works = works_of(graph, kernels_of(graph), 8, ("x",))
     for _ in range(2):
         (built,) = build_all(works, HOPPER).values()
         assert built.counts == ()
@@ -202,7 +202,7 @@ def test_batches_beyond_a_kernels_offsets_have_kernels_of_their_own() -> None:
     for images, free in ((46, True), (63, True), (64, False), (90, False)):
         x = Input("x", (images, 4096, 8192), "float16")
         graph = Graph("g", (x,), {"y": Node("relu", (x,))})
-        (work,) = works_of(graph, _steps(graph), images, ["x"])
+        (work,) = works_of(graph, kernels_of(graph), images, ["x"])
         assert (work.expected is not None) == free
         if work.expected is not None:
             p, batch = work.expected
