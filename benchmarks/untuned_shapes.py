@@ -349,6 +349,7 @@ class Built(NamedTuple):
 
     name: str
     seconds: float | None = None
+    held: float = 0.0
 
 
 def taken(notes: dict[str, str]) -> str:

@@ -8,10 +8,14 @@ import subprocess
 import sys
 
 import pytest
-from tests.support.gpu_programs import PROGRAMS
+from tests.support.gpu_programs import PROGRAMS, buffer, kernel, ramp, vload
 
+from tilewright.codegen import cuda_halves
 from tilewright.codegen.cuda import generate
+from tilewright.ir import ops
 from tilewright.ir.errors import TargetError
+from tilewright.ir.expr import Var
+from tilewright.ir.stmt import Store
 from tilewright.runtime import cuda
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble, opcodes
@@ -56,6 +60,28 @@ def test_two_lanes_of_16_bits_take_one_instruction(name: str, kind: str) -> None
     found = instructions(name)
     assert sum(n for op, n in found.items() if op.startswith("HFMA2") and kind in op) >= 64
     assert not any(op.startswith("PRMT") for op in found)
+
+
+@pytest.mark.parametrize(
+    ("type", "arch"), [("float16", "sm_90a"), ("bfloat16", "sm_80"), ("bfloat16", "sm_90a")]
+)
+def test_conversions_of_16_bits_come_to_the_code_of_cudas_headers(
+    type: str, arch: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which are read where there is arithmetic, or a file has text of others beside."""
+    x, y, tx = buffer("X", (256,), type), buffer("Y", (256,), type), Var.make("tx")
+    at = ramp(tx * 8, 8)
+    wide = ops.cast("float32x8", vload(x, at)) * ops.cast("float32", x[tx])
+    made = kernel(
+        "k", (x, y), Store(y, (at,), ops.cast(f"{type}x8", wide), None), threadIdx_x=(tx, 32)
+    )
+    own = generate(made, arch).text
+    assert not own.startswith("#include")
+    assert generate(made, arch, launcher="k").text.startswith("#include")
+    monkeypatch.setattr(cuda_halves, "_TEXTS", {})
+    theirs = generate(made, arch).text
+    assert theirs.startswith("#include")
+    assert compile_cubin(own, arch).data == compile_cubin(theirs, arch).data
 
 
 def test_a_program_tells_its_source_its_code_and_what_it_takes() -> None:

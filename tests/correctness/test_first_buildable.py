@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from tests.support.benchmarks import benchmark
 
 import tilewright
 from tilewright.ir.errors import TargetError
-from tilewright.select.choice import Choice, choose
+from tilewright.select.choice import Choice, choose, options
 from tilewright.select.first_buildable import SPILLED, TRIES, first_buildable, spills_of
 from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES
@@ -45,6 +46,19 @@ def test_one_whose_registers_go_to_memory_is_passed_over_where_another_fits() ->
 def test_where_none_fits_the_first_is_taken() -> None:
     assert taken(choice(200), choice(100)) == 200
     assert taken(*[choice(200 + k) for k in range(TRIES)], choice(0)) == 200
+
+
+def test_those_of_an_algorithm_that_hold_as_much_as_one_that_spills_are_not_built() -> None:
+    p = Conv.parse(
+        (64, 104, 51, 51), (104, 1, 15, 15), 104, stride=2, padding=7, dtype="float16",
+        layout="NHWC",
+    )  # fmt: skip
+    first, *others = islice(options(p, "cuda -arch=sm_90a"), TRIES)
+    assert all(one.name == first.name and one.held >= first.held > 0 for one in others)
+    built: list[Choice] = []
+    found = first_buildable([first, *others], built.append, lambda _: SPILLED)
+    assert found == (None, first)
+    assert built == [first]
 
 
 def test_what_was_measured_is_taken_whatever_it_spills() -> None:

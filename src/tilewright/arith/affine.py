@@ -6,7 +6,7 @@ variables. Two forms are equal as numbers wherever they are equal as forms.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tilewright.ir import expr as E
@@ -132,6 +132,14 @@ def constant(value: int) -> Affine:
 def of_atom(atom: Expr) -> Affine:
     """One atom, once."""
     return Affine({atom: 1}, 0)
+
+
+def nested(cls: type[E.Binary], operands: Sequence[Expr]) -> Expr:
+    """One expression of all operands, from the left."""
+    made = operands[0]
+    for operand in operands[1:]:
+        made = cls(made, operand)
+    return made
 
 
 def as_affine(e: Expr, atom: Callable[[Expr], Affine] = of_atom) -> Affine:

@@ -6,7 +6,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from math import inf
 
-from tilewright.arith import bounds, conditions, integers, regions, structure, vectors
+from tilewright.arith import (
+    bounds,
+    conditions,
+    extrema,
+    integers,
+    products,
+    regions,
+    structure,
+    vectors,
+)
 from tilewright.arith.affine import Affine, as_affine, of_atom
 from tilewright.arith.context import Context
 from tilewright.arith.facts import learn, reads_memory
@@ -79,11 +88,11 @@ class Analyzer:
                 context.fixed[var] = start
                 symbolic = False
             elif last.terms and not reads_memory(size):
-                facts += [part - of_atom(var) for part in integers.branches(self, last, E.Min)]
+                facts += [part - of_atom(var) for part in extrema.branches(self, last, E.Min)]
         if span[0] == span[1]:
             context.fixed[var] = Affine({}, int(span[0]))
         if symbolic:
-            facts += [of_atom(var) - part for part in integers.branches(self, start, E.Max)]
+            facts += [of_atom(var) - part for part in extrema.branches(self, start, E.Max)]
         context.narrow(var, span)
         for fact in facts:
             context.learn(fact)
@@ -368,11 +377,11 @@ class Analyzer:
 
     def factors(self, atom: Expr) -> list[Expr]:
         """The factors of a product of atoms."""
-        return integers.factors(atom)
+        return products.factors(atom)
 
     def exact_quotient(self, form: Affine, divisor: Expr) -> Affine | None:
         """The form over an atom that is a factor of every term, or None."""
-        return integers.exact_quotient(self, form, divisor)
+        return products.exact_quotient(self, form, divisor)
 
     def facts_of(self, atom: Expr, depth: int) -> Iterable[Affine]:
         """Forms with ``atom`` in them that are not negative."""

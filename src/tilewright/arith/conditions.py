@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.bounds import lower, span
-from tilewright.arith.integers import operands_of
+from tilewright.arith.extrema import operands_of
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import BOOL, Expr, IntImm

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from tilewright.arith.affine import Affine
 from tilewright.arith.conditions import conjuncts, inequality_form, negated
-from tilewright.arith.integers import operands_of
+from tilewright.arith.extrema import operands_of
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.ops import logical_not

@@ -10,7 +10,8 @@ from tilewright.arith.affine import Affine, constant
 from tilewright.arith.bounds import lower, span
 from tilewright.arith.context import Context
 from tilewright.arith.divide import divide, floordiv, floormod
-from tilewright.arith.integers import exact_quotient, extremum, factors, multiply
+from tilewright.arith.extrema import extremum
+from tilewright.arith.products import exact_quotient, factors, multiply
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr, IntImm, Var
 from tilewright.ir.visit import uses

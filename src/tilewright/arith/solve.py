@@ -7,7 +7,7 @@ from typing import NamedTuple
 from tilewright.arith.affine import Affine
 from tilewright.arith.analyzer import Analyzer
 from tilewright.arith.conditions import conjuncts, inequality_form
-from tilewright.arith.integers import operands_of
+from tilewright.arith.extrema import operands_of
 from tilewright.ir import expr as E
 from tilewright.ir.dtype import DType
 from tilewright.ir.expr import Expr, IntImm, Var

@@ -65,7 +65,7 @@ def _ramp(az: Analyzer, e: Expr) -> tuple[Affine, Affine] | None:
             if not _uniform(y) or not (y[0].is_const or _uniform(x)):
                 return None
             t = e.dtype.element
-            from tilewright.arith.integers import multiply
+            from tilewright.arith.products import multiply
 
             return multiply(az, x[0], y[0], t), multiply(az, x[1], y[0], t)
         case E.FloorDiv(a, b) | E.FloorMod(a, b) | E.TruncDiv(a, b) | E.TruncMod(a, b) if e.exact:
@@ -73,7 +73,7 @@ def _ramp(az: Analyzer, e: Expr) -> tuple[Affine, Affine] | None:
     if isinstance(e, (E.Min, E.Max)) and e.exact:
         x, y = _ramp(az, e.a), _ramp(az, e.b)
         if x is not None and y is not None and _uniform(x) and _uniform(y):
-            from tilewright.arith.integers import extremum
+            from tilewright.arith.extrema import extremum
 
             return extremum(az, type(e), [x[0], y[0]], e.dtype.element), constant(0)
     return None

@@ -46,6 +46,9 @@ from tilewright.ir.func import Func
 from tilewright.ir.ops import BITS_FUNCTIONS, FLOAT_FUNCTIONS
 from tilewright.target.boxes import TensorMap
 
+#: What a text needs that calls functions of which nothing is known.
+FOREIGN = "foreign functions"
+
 LEVELS: dict[type[E.Expr], tuple[str, int]] = {
     E.Add: ("+", ADD), E.Sub: ("-", ADD), E.Mul: ("*", MUL), E.Div: ("/", MUL),
     E.TruncDiv: ("/", MUL), E.TruncMod: ("%", MUL), E.Shl: ("<<", SHIFT), E.Shr: (">>", SHIFT),

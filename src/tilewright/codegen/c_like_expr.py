@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tilewright.arith import Analyzer
-from tilewright.codegen.c_like_dialect import Dialect
+from tilewright.codegen.c_like_dialect import FOREIGN, Dialect
 from tilewright.codegen.c_like_text import EQUALITY, UNARY, Code, Names, call, code, infix
 from tilewright.ir import expr as E
 from tilewright.ir import ops
@@ -246,6 +246,7 @@ class ExpressionPrinter:
             return d.pointer(self.name_of(at.buffer), offset)
         args = [self.expr(a) for a in e.args]
         if e.name.startswith("extern:"):
+            d.require(FOREIGN)
             return call(e.name.removeprefix("extern:"), *args)
         t = e.args[0].dtype
         if e.name.startswith("shuffle"):

@@ -81,7 +81,7 @@ def generate(
         printer = CLikePrinter(dialect, alone=len(flat) == 1)
         kernels.append(printer.function(func, symbols.fresh(_symbol(func.name, launcher))))
     body = "\n".join(kernel.text for kernel in kernels)
-    text = prelude(dialect.needs, registers.own) + body
+    text = prelude(dialect.needs, registers.own, alone=not launcher) + body
     return Source(text, tuple(kernels), dialect.wide_params, registers, flat)
 
 

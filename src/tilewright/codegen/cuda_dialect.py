@@ -21,7 +21,8 @@ from tilewright.codegen.c_like_text import (
 from tilewright.codegen.cuda_bytes import TEXTS as BYTES
 from tilewright.codegen.cuda_bytes import is_byte, rounded_near, saturated
 from tilewright.codegen.cuda_functions import BOUNDED, HELPERS, SINGLE, before_rounding, rounded
-from tilewright.codegen.cuda_vectors import HEADERS, CudaVectors, is_half
+from tilewright.codegen.cuda_halves import ARITHMETIC, HEADERS
+from tilewright.codegen.cuda_vectors import CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAMES
 from tilewright.codegen.registers import Registers
 from tilewright.codegen.warps import warp_part
@@ -110,6 +111,16 @@ class CudaDialect(CudaVectors):
             return node in (E.Min, E.Max)
         return is_half(t) and node in _NATIVE_16
 
+    def binary(self, node: type[E.Expr], t: DType, a: Code, b: Code) -> Code:
+        if is_half(t):
+            self.require(ARITHMETIC)
+        return super().binary(node, t, a, b)
+
+    def negate(self, t: DType, a: Code) -> Code:
+        if is_half(t):
+            self.require(ARITHMETIC)
+        return super().negate(t, a)
+
     def extremum(self, name: str, t: DType, a: Code, b: Code) -> Code:
         if is_half(t):
             return call(f"__h{name}{'2' if t.lanes == 2 else ''}_nan", a, b)
@@ -173,6 +184,7 @@ class CudaDialect(CudaVectors):
     def function(self, name: str, t: DType, args: Sequence[Code]) -> Code:
         if t.is_float and t.bits == 16:
             if name in ("fma", "abs"):
+                self.require(ARITHMETIC)
                 return call(f"__h{name}", *args)
             wide = [self.cast(_FLOAT32, t, a) for a in args]
             made = self.function(rounded(name), _FLOAT32, wide)
@@ -212,6 +224,8 @@ class CudaDialect(CudaVectors):
         }
         if name not in functions:
             raise TargetError(f"there is no warp shuffle {name!r}: there are {sorted(functions)}")
+        if is_half(t):
+            self.require(ARITHMETIC)
         made = call(functions[name], "0xffffffff", value, lane)
         if t.is_bool:
             return infix(made, "!=", code("0"), EQUALITY)

@@ -6,6 +6,7 @@ from tilewright.codegen.cluster_loads import TEXT as CLUSTER_LOADS
 from tilewright.codegen.cluster_memory import TEXT as CLUSTERS
 from tilewright.codegen.cuda_bytes import TEXTS as BYTES
 from tilewright.codegen.cuda_functions import TEXTS
+from tilewright.codegen.cuda_halves import headers
 from tilewright.codegen.cuda_vectors import structure
 from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
 from tilewright.codegen.registers import own_register
@@ -115,10 +116,11 @@ _TOTAL = total_functions(
 )
 
 
-def prelude(needs: set[str], own: bool = True) -> str:
+def prelude(needs: set[str], own: bool = True, alone: bool = True) -> str:
     """Headers, types and functions that a text relies on; ``own`` as in
-    :class:`~tilewright.codegen.registers.Registers`."""
-    parts = [f"#include <{name}>" for name in sorted(needs) if name.endswith(".h")]
+    :class:`~tilewright.codegen.registers.Registers`, ``alone`` as in
+    :func:`~tilewright.codegen.cuda_halves.headers`."""
+    parts = headers(needs, alone)
     structures = [n.removeprefix("struct ") for n in needs if n.startswith("struct ")]
     parts += [structure(name) for name in sorted(structures)]
     if "follow" in needs:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from tilewright.codegen.c_like_dialect import Dialect
 from tilewright.codegen.c_like_text import UNARY, Code, call, code, wrapped
 from tilewright.codegen.cuda_bytes import WORDS, is_byte, of_byte
+from tilewright.codegen.cuda_halves import ARITHMETIC, HEADERS
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import FLOAT8, DType
 
@@ -41,9 +42,6 @@ _MOVED_AS: dict[str, tuple[str, str]] = {
     "half4": ("half", "uint2"), "half8": ("half", "uint4"),
     "bfloat4": ("__nv_bfloat16", "uint2"), "bfloat8": ("__nv_bfloat16", "uint4"),
 }  # fmt: skip
-
-#: By element type, the header that has it.
-HEADERS = {"float16": "cuda_fp16.h", "bfloat16": "cuda_bf16.h"}
 
 
 def structure(name: str) -> str:
@@ -216,7 +214,10 @@ class CudaVectors(Dialect):
         return call("__half2half2" if t.kind == "float" else "__bfloat162bfloat162", x)
 
     def vector_function(self, name: str, t: DType, args: Sequence[Code]) -> Code | None:
-        return call(f"__h{name}2", *args) if is_half(t) and name in ("fma", "abs") else None
+        if not is_half(t) or name not in ("fma", "abs"):
+            return None
+        self.require(ARITHMETIC)
+        return call(f"__h{name}2", *args)
 
 
 def is_half(t: DType) -> bool:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import zipfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 from tilewright.graph.errors import ModelError
+from tilewright.runtime.compile import uncollected
 from tilewright.target import Target
 
 
@@ -104,18 +103,6 @@ def open_ahead(target: Target) -> None:
         from tilewright.runtime import cuda_driver
 
         cuda_driver.open_ahead()
-
-
-@contextlib.contextmanager
-def uncollected() -> Iterator[None]:
-    """Without collecting garbage inside, where thousands of objects are made and all are kept."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def _saved(path: Path, target: str | Target | None) -> Any:

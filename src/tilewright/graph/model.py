@@ -17,7 +17,6 @@ from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
 from tilewright.graph.executor import Executor, device_of, kernels_of
 from tilewright.graph.graph import Graph
-from tilewright.graph.load import uncollected
 from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.graph.passes.narrow_types import TYPES
 from tilewright.graph.passes.quantize_products import Quantization
@@ -34,6 +33,7 @@ from tilewright.graph.signature import (
 from tilewright.graph.value import Constant, Input, Node, Value
 from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView
+from tilewright.runtime.compile import uncollected
 from tilewright.runtime.kernel import Kernel
 from tilewright.target import Target
 from tilewright.topi.problem import Problem

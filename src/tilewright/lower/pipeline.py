@@ -219,8 +219,12 @@ def lower(
     func = replace(func, target=machine)
     show = trace or (lambda name, program: None)
     show("loops", func)
+    simple = None
     for step in FORM + LOOPS:
-        func = step(func)
+        if step is not simplify or func.body is not simple:  # else nothing has changed since
+            func = step(func)
+        if step is simplify:
+            simple = func.body
         show(step.__name__, func)
     module = SPLIT(func)
     show("split_kernels", module)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import contextlib
+import gc
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
@@ -73,10 +75,24 @@ def build(
     from tilewright.lower.pipeline import lower
 
     binds = {args[k].buffer: _strided(args[k].buffer, given) for k, given in lies.items()}
-    module = lower(program, args, machine, name, binds=binds)
-    places = {stage.name: stage.op.where for stage in program.stages}
-    proof = _proof(module, verify, places)
-    return build_module(module, machine, key, [module.params[k] for k in fixed], proof)
+    with uncollected():
+        module = lower(program, args, machine, name, binds=binds)
+        places = {stage.name: stage.op.where for stage in program.stages}
+        proof = _proof(module, verify, places)
+        return build_module(module, machine, key, [module.params[k] for k in fixed], proof)
+
+
+@contextlib.contextmanager
+def uncollected() -> Iterator[None]:
+    """Without collecting garbage inside, where thousands of objects are made that are kept, or go
+    with the last that refers to them: to look for others among all of a process takes long."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _strided(buffer: Buffer, strides: tuple[int, ...]) -> Buffer:

@@ -111,7 +111,12 @@ def compile_cubin(
     ]
     program = _checked(nvrtc, nvrtc.nvrtcCreateProgram(source.encode(), b"kernel.cu", 0, [], []))
     try:
-        status = nvrtc.nvrtcCompileProgram(program, len(flags), [f.encode() for f in flags])[0]
+        # Few texts name what NVRTC declares beside the language, as textures; else it need not.
+        for all_flags in ([*flags, "--minimal"], flags):
+            given = [f.encode() for f in all_flags]
+            status = nvrtc.nvrtcCompileProgram(program, len(given), given)[0]
+            if int(status) == 0:
+                break
         # NVRTC installs the handler again, so that waits, as those of locks, go on after Ctrl-C.
         if hasattr(signal, "siginterrupt"):  # Windows has none
             signal.siginterrupt(signal.SIGINT, True)

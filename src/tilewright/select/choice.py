@@ -15,6 +15,7 @@ from tilewright.select.algorithm import Algorithm, Built, BuiltKernel, Scheduled
 from tilewright.select.knn import guesses
 from tilewright.select.measure import inputs
 from tilewright.select.profile_cache import Measured, ProfileCache
+from tilewright.select.ranking import held
 from tilewright.select.registry import algorithms, find
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
@@ -46,6 +47,16 @@ class Choice:
     config: Any
     seconds: float | None = None
     workspace: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The algorithm's."""
+        return self.algorithm.name
+
+    @property
+    def held(self) -> float:
+        """Registers of a thread for what it holds, by the model of a template; 0 without one."""
+        return held(self.problem, self.name, self.config)
 
     def build(self) -> Built:
         """Something to call; raises :class:`TilewrightError` where it cannot be built."""

@@ -2,7 +2,8 @@
 
 How many registers a compiler takes is not known before it has compiled. What has no room it keeps
 in memory, which the models of the choice do not see, and few of such schedules are fast. So one is
-passed over for the next that has room, unless it was measured.
+passed over for the next that has room, unless it was measured; those of its algorithm that hold as
+much will have no more room, and are not compiled.
 """
 
 from __future__ import annotations
@@ -21,14 +22,19 @@ SPILLED = 64
 TRIES = 4
 
 
-class Timed(Protocol):
-    """A choice, with the seconds that it took where it was measured."""
+class Choosable(Protocol):
+    """A choice, with the seconds that it took where it was measured, its algorithm's name, and the
+    registers that a thread of it holds by a model of that, 0 without one."""
 
     @property
     def seconds(self) -> float | None: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def held(self) -> float: ...
 
 
-Chosen = TypeVar("Chosen", bound=Timed)
+Chosen = TypeVar("Chosen", bound=Choosable)
 Made = TypeVar("Made")
 
 
@@ -42,15 +48,19 @@ def first_buildable(
     """
     error: TilewrightError | None = None
     spilled: tuple[Made, Chosen] | None = None
+    full: dict[str, float] = {}
     for k, choice in enumerate(choices):
-        try:
-            made = build(choice)
-        except TilewrightError as found:
-            error = error or found
-        else:
-            if choice.seconds is not None or spills(made) < SPILLED:
-                return made, choice
-            spilled = spilled or (made, choice)
+        if choice.seconds is not None or choice.name not in full or choice.held < full[choice.name]:
+            try:
+                made = build(choice)
+            except TilewrightError as found:
+                error = error or found
+            else:
+                if choice.seconds is not None or spills(made) < SPILLED:
+                    return made, choice
+                spilled = spilled or (made, choice)
+                if choice.held:
+                    full[choice.name] = choice.held
         if k + 1 == TRIES:
             break
     if spilled is None and error is not None:

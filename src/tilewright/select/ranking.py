@@ -131,6 +131,13 @@ def _fitting(
     return [c for c, right in zip(configs, fits, strict=True) if right], k.where(fits)
 
 
+def held(p: Problem, template: str, config: Any) -> float:
+    """Registers of a thread for what it holds; 0 for a template that is not described."""
+    if template not in DESCRIBED or not isinstance(p, Conv):
+        return 0.0
+    return float(cost(p, template, parameters([config])).held[0])
+
+
 def unknown(p: Conv, target: Target) -> list[tuple[Template, Any]]:
     """The schedules for a problem that are described, but of which no tree knows anything: never
     chosen, but worth measuring; the templates in turn, each in its own order."""

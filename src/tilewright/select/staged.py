@@ -58,6 +58,11 @@ class Staged:
         return np.asarray(self.stages * self.work.staged + self.work.kept)
 
     @property
+    def held(self) -> Array:
+        """Registers of a thread."""
+        return np.asarray(self.work.registers)
+
+    @property
     def code(self) -> Array:
         """Instructions of a tile, which are written out."""
         return np.asarray(self.work.issued + self.work.products)

@@ -95,9 +95,12 @@ class _Flatten(InContext):
         offset = self.analyzer.simplify(held.slot(indices))
         if offset.dtype.lanes > 1:
             offset = self._ramp(offset)
+        parts = [e for e in distinct(offset) if isinstance(e, Expr)]
+        if not any(e in self.analyzer.context.facts for e in parts):
+            return offset
         known: dict[Expr, Expr] = {}
-        for e in distinct(offset):
-            if isinstance(e, Expr) and e.dtype.lanes == 1 and e.dtype.is_int:
+        for e in parts:
+            if e.dtype.lanes == 1 and e.dtype.is_int:
                 bounds = self.analyzer.bounds(e)
                 if bounds.lo is not None and bounds.lo == bounds.hi:
                     known[e] = const(bounds.lo, e.dtype)

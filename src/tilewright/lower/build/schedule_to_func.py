@@ -25,6 +25,7 @@ from tilewright.lower.build.rolling_updates import updated
 from tilewright.lower.build.stage_nest import ScanNest, StageNest
 from tilewright.lower.build.storage_align import aligned_strides
 from tilewright.lower.build.swizzled_layout import swizzled_layout
+from tilewright.lower.build.thread_nest import ThreadNest, reduces_by_threads
 from tilewright.schedule.schedule import Schedule
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp, ExternOp, PlaceholderOp
@@ -118,11 +119,12 @@ class Nests:
         self.warm: dict[Stage, StageNest] = {}  # of rolling stages, what is computed before
         for stage in self.schedule.stages:  # producers before their consumers
             if isinstance(stage.op, ComputeOp):
+                nest: type[StageNest] = ThreadNest if reduces_by_threads(stage) else StageNest
                 if stage in bounds.warm:
-                    self.warm[stage] = StageNest(self, stage, bounds.warm[stage])
+                    self.warm[stage] = nest(self, stage, bounds.warm[stage])
+                if isinstance(stage.op, ScanOp) and stage.op.apart:
+                    nest = ScanNest
                 with bounds.analyzer.assume(bounds.rolls.get(stage, const(True))):
-                    apart = isinstance(stage.op, ScanOp) and stage.op.apart
-                    nest = ScanNest if apart else StageNest
                     self.stages[stage] = nest(self, stage, bounds.domains[stage])
 
     def read_within(self, stage: Stage) -> bool:

@@ -1,8 +1,7 @@
 """The loops of one stage, or of a part of it: a nest of its leaf axes around a store.
 
 A reduction is initialised where its first reduction loop begins, by the data loops inside there.
-Where one of its axes is bound to threads, each thread reduces its share into a register, and the
-threads' shares are combined. What a split does not divide is guarded.
+What a split does not divide is guarded.
 """
 
 from __future__ import annotations
@@ -17,19 +16,8 @@ from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Select, Var
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import const, logical_and, sub
 from tilewright.ir.parts import Part, in_parts
-from tilewright.ir.stmt import (
-    Allocate,
-    AllReduce,
-    For,
-    ForKind,
-    If,
-    Stmt,
-    Store,
-    Tensorize,
-    let,
-    seq,
-)
-from tilewright.ir.visit import Steps, apply_reducer, exprs, substitute, uses
+from tilewright.ir.stmt import For, ForKind, If, Stmt, Store, Tensorize, let, seq
+from tilewright.ir.visit import Steps, apply_reducer, exprs, substitute
 from tilewright.lower.build.attached import enclosing_loops
 from tilewright.lower.build.bounds import Domain
 from tilewright.lower.build.declared_reads import declared
@@ -196,11 +184,7 @@ class StageNest:
         first = self.body[0]
         if not isinstance(first, Reduce):
             return (yield self._loops(0, len(self.leaves), self._plain_store()))
-        if any(self._thread_reduce(leaf) for leaf in self.leaves):
-            body = yield self._cross_thread()
-        else:
-            body = yield self._init_and_update()
-        return (yield self._loops(0, self.first_reduce, body))
+        return (yield self._loops(0, self.first_reduce, (yield self._reduction())))
 
     def in_steps(self, steps: int) -> Steps:
         """What is done in every iteration of the first loops, ``steps`` of them."""
@@ -215,7 +199,8 @@ class StageNest:
         ]
         return self._guarded(let(self.parts, seq(*stores)), data_only=False)
 
-    def _init_and_update(self) -> Steps:
+    def _reduction(self) -> Steps:
+        """From where the results are set, with all that is inside of there."""
         first = self.body[0]
         assert isinstance(first, Reduce)
         update = yield self._loops(self.first_reduce, len(self.leaves), self._update_store())
@@ -295,7 +280,7 @@ class StageNest:
     def _update_store(self) -> Stmt:
         first = self.body[0]
         assert isinstance(first, Reduce)
-        update = _combine(first, self.results(), [b for b, _ in self.outputs], list(self.indices))
+        update = combined(first, self.results(), [b for b, _ in self.outputs], list(self.indices))
         return self._guarded(self._where_reduced(first, update), data_only=False)
 
     def _where_reduced(self, first: Reduce, update: Stmt) -> Stmt:
@@ -304,83 +289,6 @@ class StageNest:
 
     def _where(self, condition: Expr, body: Stmt) -> Stmt:
         return body if isinstance(condition, IntImm) and condition.value else If(condition, body)
-
-    # -- reductions across threads --------------------------------------------------------
-
-    def _thread_reduce(self, leaf: IterVar) -> bool:
-        mark = self.stage.marks.get(leaf)
-        return leaf.kind == "reduce" and mark is not None and mark.thread is not None
-
-    def _cross_thread(self) -> Steps:
-        """Each thread reduces its share into a register; the threads' shares are combined."""
-        first = self.body[0]
-        assert isinstance(first, Reduce)
-        inner = self.leaves[self.first_reduce :]
-        late = [leaf for leaf in inner if leaf.kind == "data"]
-        if late:
-            bound = next(leaf for leaf in self.leaves if self._thread_reduce(leaf))
-            raise self.stage.contradiction(
-                f"a data axis stands inside a reduction whose axis {bound.name!r} is bound to "
-                "threads",
-                late[0],
-                "Reorder the data axes to the outside",
-                self.stage.marks[bound].where,
-            )
-        threads = [leaf for leaf in inner if self._thread_reduce(leaf)]
-        loops = {self._var(leaf) for leaf in self.leaves}
-        for leaf in threads:
-            if uses(self.domain.extents[leaf], loops):
-                raise self.stage.contradiction(
-                    f"how often the axis runs, {self.domain.extents[leaf]}, depends on another "
-                    "axis, but a block has as many threads for all",
-                    leaf,
-                    "Split the axis by a constant factor, and bind the inner one",
-                    self.stage.marks[leaf].where,
-                )
-        serial = [leaf for leaf in inner if not self._thread_reduce(leaf)]
-        zero = (const(0),)
-        parts = tuple(
-            Buffer(f"{b.name}.part", (const(1),), b.dtype, "local") for b, _ in self.outputs
-        )
-        start = seq(
-            *(Store(p, zero, v) for p, v in zip(parts, first.reducer.identity, strict=True))
-        )
-        values = tuple(Load(p, zero, None) for p in parts)
-        step = _combine(first, values, list(parts), [zero] * len(parts))
-        share = self._where_reduced(first, step)
-        body = self._guarded(share, data_only=False, stores=False)
-        # The loops over threads go around everything, so what is attached at one that stands inside
-        # of serial loops stays inside of these.
-        first_serial = self.leaves.index(serial[0]) if serial else len(self.leaves)
-        for leaf in reversed(inner):
-            if self.leaves.index(leaf) >= first_serial:
-                body = yield self.nests.inside(self.stage, leaf, body)
-            if leaf in serial:
-                body = yield self._for(leaf, body)
-        axes = tuple(self._var(leaf) for leaf in threads)
-        total = AllReduce(first.reducer, parts, zero, values, const(True), axes)
-        private = all(b.scope == "local" for b, _ in self.outputs)
-        result: tuple[Expr, ...] = values
-        if first.init:
-            result = apply_reducer(first.reducer, first.init, values)
-        stores = seq(
-            *(
-                Store(buffer, index, value)
-                for (buffer, _), index, value in zip(
-                    self.outputs, self.indices, result, strict=True
-                )
-            )
-        )
-        once = [] if private else [axis.equal(0) for axis in axes]
-        store = self._guarded(self._where(logical_and(*once), stores), data_only=True)
-        whole: Stmt = seq(start, body, total, store)
-        for part in reversed(parts):
-            whole = Allocate(part, whole)
-        for leaf in reversed(threads):
-            if self.leaves.index(leaf) < first_serial:
-                whole = yield self.nests.inside(self.stage, leaf, whole)
-            whole = yield self._for(leaf, whole)
-        return whole
 
     # -- loops and guards -----------------------------------------------------------------
 
@@ -485,7 +393,7 @@ class ScanNest(StageNest):
         return (yield self._loops(0, self.depth, seq(*parts)))
 
 
-def _combine(
+def combined(
     reduction: Reduce,
     left: tuple[Expr, ...],
     buffers: list[Buffer],
