@@ -22,7 +22,8 @@ from tilewright.lower.build.check_arguments import check_params, check_variables
 from tilewright.lower.build.declared_reads import declared_in_bounds
 from tilewright.lower.build.recurrences import in_place, scans, unite
 from tilewright.lower.build.rolling_updates import updated
-from tilewright.lower.build.stage_nest import ScanNest, StageNest
+from tilewright.lower.build.scan_nest import ScanNest
+from tilewright.lower.build.stage_nest import StageNest
 from tilewright.lower.build.storage_align import aligned_strides
 from tilewright.lower.build.swizzled_layout import swizzled_layout
 from tilewright.lower.build.thread_nest import ThreadNest, reduces_by_threads

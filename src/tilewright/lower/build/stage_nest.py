@@ -27,7 +27,6 @@ from tilewright.lower.context import pure
 from tilewright.schedule.relations import Skew, consumed, descended, guards, parents
 from tilewright.schedule.stage import Stage
 from tilewright.te.operation import ComputeOp
-from tilewright.te.scan import ScanOp
 from tilewright.te.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -373,24 +372,6 @@ class StageNest:
             if not (data_only and any(a.kind == "reduce" for a in consumed(relation))):
                 found += guards(relation, self.domain.extents, values)
         return found + self.needed
-
-
-class ScanNest(StageNest):
-    """The loops of a scan whose states have different shapes, one state after the other in every
-    step."""
-
-    def __init__(self, nests: Nests, stage: Stage, domain: Domain) -> None:
-        assert isinstance(stage.op, ScanOp)
-        op = stage.op
-        self.states = [StageNest(nests, stage, domain, op.part(k)) for k in range(op.num_outputs)]
-        super().__init__(nests, stage, domain, op.part(0))
-        self.depth = sum(leaf in self.states[1].leaves for leaf in self.leaves)
-
-    def build(self) -> Steps:
-        parts: list[Stmt] = []
-        for state in self.states:
-            parts.append((yield state.in_steps(self.depth)))
-        return (yield self._loops(0, self.depth, seq(*parts)))
 
 
 def combined(
