@@ -89,6 +89,10 @@ def test_with_channels_last_a_graph_computes_the_same_and_turns_only_at_its_edge
 
 @pytest.mark.parametrize(("nodes", "kept"), [
     ([node("Sigmoid", "x", "s"), node("Mul", "s x")], "silu"),
+    ([node("Neg", "x", "n"), node("Exp", "n", "e"), node("Add", "one e", "a"),
+      node("Reciprocal", "a")], "sigmoid"),
+    ([node("Neg", "x", "n"), node("Exp", "n", "e"), node("Add", "e one", "a"),
+      node("Div", "one a")], "sigmoid"),
     ([node("Div", "x root", "d"), node("Erf", "d", "e"), node("Add", "e one", "a"),
       node("Mul", "x a", "m"), node("Mul", "m half")], "gelu"),
     ([node("HardSigmoid", "x", "h", alpha=1 / 6), node("Mul", "x h")], "hard_swish"),
