@@ -43,8 +43,10 @@ def _schedule(name: str, dtype: str, size: int, gpu: bool) -> tuple[te.Schedule,
     elif name == SLOPE:
         y = te.compute(
             x.shape,
-            lambda *i: (te.erf(x[i] * math.sqrt(0.5)) + 1) * 0.5
-            + x[i] * (te.exp(x[i] * x[i] * -0.5) * DENSITY),
+            lambda *i: (
+                (te.erf(x[i] * math.sqrt(0.5)) + 1) * 0.5
+                + x[i] * (te.exp(x[i] * x[i] * -0.5) * DENSITY)
+            ),
         )
     else:
         y = elementwise(x, getattr(te, name), name)
