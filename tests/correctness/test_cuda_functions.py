@@ -29,6 +29,8 @@ INSTRUCTIONS = 2**-22 + 2**-23
 LANES, THREADS = 4, 32
 #: SiLU of sums that are what its exponent takes, and those sums over their arguments.
 SCALED, UNIT = "silu of its exponent", -math.log(2)
+#: GELU's derivative, as PyTorch writes it.
+SLOPE, DENSITY = "slope of gelu", (2 * math.pi) ** -0.5
 
 
 def _schedule(name: str, dtype: str, size: int, gpu: bool) -> tuple[te.Schedule, list[te.Tensor]]:
@@ -38,6 +40,14 @@ def _schedule(name: str, dtype: str, size: int, gpu: bool) -> tuple[te.Schedule,
         y = apply_step(Step(name), x, Images("NCW"), {})
     elif name == SCALED:
         y = apply_step(Step("silu"), x, Images("NCW"), {}, UNIT)
+    elif name == SLOPE:
+        y = te.compute(
+            x.shape,
+            lambda *i: (
+                (te.erf(x[i] * math.sqrt(0.5)) + 1) * 0.5
+                + x[i] * (te.exp(x[i] * x[i] * -0.5) * DENSITY)
+            ),
+        )
     else:
         y = elementwise(x, getattr(te, name), name)
     if dtype != "float32":
@@ -169,6 +179,17 @@ def test_silu_of_sums_that_a_filter_has_scaled_is_as_right(target: str) -> None:
     _check_16_bits("silu", sums * UNIT, found, *SIXTEEN[0])
 
 
+@every_target
+@pytest.mark.parametrize(("dtype", "digits", "smallest"), SIXTEEN)
+def test_gelus_derivative_is_as_right_or_within_what_float32_loses_of_its_parts(
+    dtype: str, digits: int, smallest: float, target: str
+) -> None:
+    x, found = (a[: -len(ENDS)] for a in _results(SLOPE, dtype, target))
+    truth = 0.5 * _erfc(-math.sqrt(0.5) * x) + DENSITY * x * np.exp(-0.5 * x**2)
+    unit = np.maximum(2.0 ** (np.frexp(truth)[1] - digits), smallest)
+    assert np.all(abs(found - truth) <= 0.5 * 1.25 * unit + 2.0**-23)
+
+
 def _check_16_bits(
     name: str, x: np.ndarray, found: np.ndarray, dtype: str, digits: int, smallest: float
 ) -> None:
@@ -195,6 +216,7 @@ def _check_16_bits(
         ("gelu", "float32", 26),
         ("gelu", "float16", 11),
         ("gelu", "bfloat16", 11),
+        (SLOPE, "float16", 19),
     ],
 )
 def test_an_activation_is_few_instructions_and_no_branch(name: str, dtype: str, most: int) -> None:

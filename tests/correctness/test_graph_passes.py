@@ -89,6 +89,10 @@ def test_with_channels_last_a_graph_computes_the_same_and_turns_only_at_its_edge
 
 @pytest.mark.parametrize(("nodes", "kept"), [
     ([node("Sigmoid", "x", "s"), node("Mul", "s x")], "silu"),
+    ([node("Neg", "x", "n"), node("Exp", "n", "e"), node("Add", "one e", "a"),
+      node("Reciprocal", "a")], "sigmoid"),
+    ([node("Neg", "x", "n"), node("Exp", "n", "e"), node("Add", "e one", "a"),
+      node("Div", "one a")], "sigmoid"),
     ([node("Div", "x root", "d"), node("Erf", "d", "e"), node("Add", "e one", "a"),
       node("Mul", "x a", "m"), node("Mul", "m half")], "gelu"),
     ([node("HardSigmoid", "x", "h", alpha=1 / 6), node("Mul", "x h")], "hard_swish"),
@@ -213,22 +217,25 @@ def test_what_scales_channels_behind_a_bias_is_a_step_of_the_epilogue():
     assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
 
 
-@pytest.mark.parametrize("groups", [1, 8])
-def test_gradients_of_convolutions_are_the_same_with_channels_last(groups):
-    """A depthwise filter lies alike in every layout, and so does its gradient."""
+@pytest.mark.parametrize(("groups", "planes"), [(1, False), (8, False), (8, True)])
+def test_gradients_of_convolutions_are_the_same_with_channels_last(groups, planes):
+    """A depthwise filter lies alike in every layout, and so does its gradient; what is sooner in
+    planes reads turned copies, each made once."""
     rng = np.random.default_rng(0)
     x, dy = Input("x", (2, 8, 6, 6), "float32"), Input("dy", (2, 8, 6, 6), "float32")
     w = Input("w", (8, 8 // groups, 3, 3), "float32")
     values = {"groups": groups, "padding": 1}
+    image = Node("conv2d", (x, Constant(np.eye(8, dtype="float32").reshape(8, 8, 1, 1), "one")))
     graph = Graph("g", (x, dy, w), {
-        "dw": Node("conv2d", (x, dy), {**values, "pass_": "wgrad", "kernel": (3, 3)}),
+        "dw": Node("conv2d", (image, dy), {**values, "pass_": "wgrad", "kernel": (3, 3)}),
         "dx": Node("conv2d", (dy, w), {**values, "pass_": "dgrad"}),
+        "y": Node("relu", (Node("conv2d", (image, w), values),)),
     })  # fmt: skip
     given = {i.name: rng.standard_normal(i.shape).astype("float32") for i in (x, dy, w)}
-    made, wanted = (
-        run(own_outputs(check(channels_last(["float32"])(graph))), **given),
-        run(own_outputs(graph), **given),
-    )
+    turned = check(channels_last(["float32"], lambda p: planes and p.is_depthwise)(graph))
+    if planes:
+        assert sum(n.operator == "transpose" for n in turned.nodes) == 4  # x, image, result, y
+    made, wanted = run(own_outputs(turned), **given), run(own_outputs(graph), **given)
     for name in wanted:
         assert made[name].shape == wanted[name].shape
         assert relative(made[name], wanted[name]) < 1e-5

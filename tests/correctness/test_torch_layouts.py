@@ -11,9 +11,10 @@ F = torch.nn.functional
 
 import tilewright.torch as tt  # noqa: E402
 from tilewright import Target  # noqa: E402
+from tilewright.graph.by_nchw import is_faster_by_nchw  # noqa: E402
 from tilewright.select import Choice  # noqa: E402
 from tilewright.topi.operators.conv import Conv  # noqa: E402
-from tilewright.torch import calls, gradients, layouts, passes  # noqa: E402
+from tilewright.torch import calls, gradients, passes  # noqa: E402
 
 HOPPER = Target.parse("cuda -arch=sm_90a")
 
@@ -37,22 +38,22 @@ def test_large_filters_go_by_nchw_where_tensor_cores_take_them_there(
     pass_, channels, image, kernel
 ):
     p = problem(channels, image, kernel, pass_=pass_)
-    assert layouts.is_faster_by_nchw(p, HOPPER)
-    assert not layouts.is_faster_by_nchw(p, Target.parse("cuda -arch=sm_75"))
-    assert not layouts.is_faster_by_nchw(p.replace(layout="NCHW"), HOPPER)
-    assert not layouts.is_faster_by_nchw(p, Target.parse("llvm"))
+    assert is_faster_by_nchw(p, HOPPER)
+    assert not is_faster_by_nchw(p, Target.parse("cuda -arch=sm_75"))
+    assert not is_faster_by_nchw(p.replace(layout="NCHW"), HOPPER)
+    assert not is_faster_by_nchw(p, Target.parse("llvm"))
 
 
-@pytest.mark.parametrize(("pass_", "by_nchw"), [("forward", 0), ("dgrad", 0), ("wgrad", 1)])
-def test_filters_of_few_rows_are_for_tensor_cores_as_images_lie(pass_, by_nchw):
+@pytest.mark.parametrize(("pass_", "faster"), [("forward", 0), ("dgrad", 0), ("wgrad", 1)])
+def test_filters_of_few_rows_are_for_tensor_cores_as_images_lie(pass_, faster):
     """By products of pairs of channels, which gradients by the filter are not."""
     p = problem(96, 56, (5, 51), pass_=pass_)
-    assert layouts.is_faster_by_nchw(p, HOPPER) == by_nchw
+    assert is_faster_by_nchw(p, HOPPER) == faster
 
 
 @pytest.mark.parametrize(("channels", "image", "kernel"), [(96, 56, 7), (144, 56, 3), (128, 56, 5)])
 def test_copies_cost_more_than_small_filters(channels, image, kernel):
-    assert not layouts.is_faster_by_nchw(problem(channels, image, kernel), HOPPER)
+    assert not is_faster_by_nchw(problem(channels, image, kernel), HOPPER)
 
 
 @pytest.mark.parametrize(("there", "answer"), [(100e-6, True), (400e-6, False)])
@@ -63,8 +64,8 @@ def test_what_was_measured_counts_with_the_copies(monkeypatch, there, answer):
     def options(problem, target, policy):
         yield Choice(problem, target, None, None, seconds[problem.layout])
 
-    monkeypatch.setattr(layouts.select, "options", options)
-    assert layouts.is_faster_by_nchw(p, HOPPER) == answer
+    monkeypatch.setattr("tilewright.select.choice.options", options)
+    assert is_faster_by_nchw(p, HOPPER) == answer
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import DType, dtype
 from tilewright.ir.errors import TargetError
 from tilewright.ir.expr import Expr, Var
-from tilewright.ir.visit import substitute
+from tilewright.ir.visit import exprs, substitute
 
 _FLOAT32 = dtype("float32")
 
@@ -105,8 +105,11 @@ class ExpressionPrinter:
                 )
             case E.And(a, b) | E.Or(a, b):
                 left = self.expr(a)
+                node: type[E.Expr] = type(e)
+                if _costs_nothing(b, a):  # no branch, before which what follows is not loaded
+                    node = E.BitAnd if node is E.And else E.BitOr
                 with self.guarded():
-                    return d.binary(type(e), e.dtype, left, self.expr(b))
+                    return d.binary(node, e.dtype, left, self.expr(b))
             case E.Binary(a, b) | E.Compare(a, b):
                 return d.binary(type(e), a.dtype, self.expr(a), self.expr(b))
             case E.Not(a):
@@ -262,3 +265,11 @@ class ExpressionPrinter:
         """A condition of a statement."""
         found = self.expr(e)
         return found if e.dtype.is_bool else infix(found, "!=", code("0"), EQUALITY)
+
+
+def _costs_nothing(e: Expr, beside: Expr) -> bool:
+    """Whether a condition compares floats by no more than what another one reads."""
+    if not isinstance(e, E.Compare) or not e.a.dtype.is_float:
+        return False
+    read = set(exprs(beside))
+    return all(x in read for x in exprs(e) if isinstance(x, (E.Call, E.Load)))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from functools import partial
 
+from tilewright.graph.by_nchw import is_faster_by_nchw
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.allow_precision import allow_precision
 from tilewright.graph.passes.channels_last import channels_last, types_last
@@ -99,20 +100,22 @@ def passes(
     bytes_ = () if quantization is None else (quantize_products(quantization), integer_products)
     narrow = (narrow_types(dtype),) if dtype else ()
     types = () if target is None else types_last(target)
-    layout = (channels_last(types), *AFTER_LAYOUT) if types else ()
+    gpu = target if target is not None and target.is_gpu else None
+    planes = None if gpu is None else partial(is_faster_by_nchw, target=gpu)
+    layout = (channels_last(types, planes), *AFTER_LAYOUT) if types else ()
     before, after = (
         # First of all: once products have their epilogues.
         (
             (
-                join_products(target),
-                join_pools(target),
+                join_products(gpu),
+                join_pools(gpu),
                 *BEFORE_PROGRAMS[:_MOVED],
-                read_turned(target),  # behind windows_apart, which moves other images
+                read_turned(gpu),  # behind windows_apart, which moves other images
                 *BEFORE_PROGRAMS[_MOVED:],
             ),
             AFTER_PROGRAMS,
         )
-        if target is not None and target.is_gpu
+        if gpu is not None
         else ((), ())
     )
     # Before what moves functions between its two products; calibrated products stay apart.

@@ -8,11 +8,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tilewright.graph.by_nchw import is_faster_by_nchw
 from tilewright.ir.errors import ProblemError
 from tilewright.target import Target
 from tilewright.topi.epilogue import Step
 from tilewright.topi.operators.conv import Conv
-from tilewright.torch import kernels, layouts
+from tilewright.torch import kernels
 from tilewright.torch.geometry import Geometry
 from tilewright.torch.kernels import Launch, Selection
 
@@ -218,7 +219,7 @@ def is_by_nchw(
     try:
         problem = problem_of(pass_, *sizes, geometry, first.dtype, last)
         target = target_of(first.device)
-        return layouts.is_faster_by_nchw(problem, target, kernels.policy(target))
+        return is_faster_by_nchw(problem, target, kernels.policy(target))
     except Exception:  # what is wrong is found out, and said, where a kernel is looked for
         return False
 

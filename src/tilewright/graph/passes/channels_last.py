@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ from tilewright.graph.value import Node, Operand, Value
 from tilewright.target import Target
 from tilewright.topi.cpu.candidates import features
 from tilewright.topi.functions import FUNCTIONS
+from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv_shapes import layouts
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.problem import QUANTIZED
@@ -37,8 +39,11 @@ def types_last(target: Target) -> tuple[str, ...]:
     return ("float16", "bfloat16", *QUANTIZED) if resolve_arch(target) == "sm_90a" else ()
 
 
-def channels_last(types: Sequence[str]) -> Callable[[Graph], Graph]:
-    """A pass: convolutions of these types with channels last, and all that lies between them.
+def channels_last(
+    types: Sequence[str], in_planes: Callable[[Conv], bool] | None = None
+) -> Callable[[Graph], Graph]:
+    """A pass: convolutions of these types with channels last, and all that lies between them. Those
+    of depthwise problems that are faster ``in_planes``, copies included, read and make such.
 
     >>> import numpy as np
     >>> from tilewright.graph.value import Constant, Input
@@ -58,7 +63,7 @@ def channels_last(types: Sequence[str]) -> Callable[[Graph], Graph]:
     """
 
     def run(graph: Graph) -> Graph:
-        made = _Turning(types)
+        made = _Turning(types, in_planes)
         for value in graph.values:
             made.add(value)
         outputs = {name: made.first(x) for name, x in graph.outputs.items()}
@@ -71,17 +76,26 @@ def channels_last(types: Sequence[str]) -> Callable[[Graph], Graph]:
 class _Turning:
     """Each value as it lay, or with its second dimension last, or both where both are read."""
 
-    def __init__(self, types: Sequence[str]) -> None:
+    def __init__(self, types: Sequence[str], in_planes: Callable[[Conv], bool] | None) -> None:
         self._types = types
+        self._in_planes = None if in_planes is None else functools.cache(in_planes)
         self._first: dict[Value, Value] = {}
         self._last: dict[Value, Value] = {}
+        self._copies: dict[Value, Value] = {}  # as they lay, for convolutions in planes alone
 
     def first(self, x: Value) -> Value:
         """A value as it lay."""
         if x not in self._first:
-            rank = x.rank
-            self._first[x] = _turned(self._last[x], (0, rank - 1, *range(1, rank - 1)))
+            self._first[x] = self._copy(x)
         return self._first[x]
+
+    def _copy(self, x: Value) -> Value:
+        """A value as it lay, which decides nothing for others that read it."""
+        if x in self._first:
+            return self._first[x]
+        if x not in self._copies:
+            self._copies[x] = _turned(self._last[x], (0, x.rank - 1, *range(1, x.rank - 1)))
+        return self._copies[x]
 
     def last(self, x: Value) -> Value:
         """A value with its second dimension last."""
@@ -168,12 +182,20 @@ class _Turning:
             return None
         image, filter, *more = x.inputs
         assert isinstance(p, Convolution)
+        layout = layouts(x.rank - 2)[1]
+        if isinstance(p, Conv) and self._is_faster_in_planes(p.replace(layout=layout)):
+            if not _is_own_filter(x) and not self._lies_last(image):
+                return None
+            found = _like(x, tuple(self._copy(v) for v in x.inputs))
+            return found if _is_own_filter(x) else _turned(found, _to_last(x.rank))
         # Depthwise filters lie alike in every layout.
         same = p.OWN_FILTERS and p.pass_ == "forward" and p.groups == p.channels
         own = self.first(filter) if same else self.last(filter)
         given = [self.last(v) if v.rank == x.rank else self.first(v) for v in more]
-        layout = layouts(x.rank - 2)[1]
         return _like(x, (self.last(image), own, *given), layout=layout)
+
+    def _is_faster_in_planes(self, p: Conv) -> bool:
+        return self._in_planes is not None and p.is_depthwise and self._in_planes(p)
 
     def _lies_last(self, x: Value) -> bool:
         return x in self._last and x not in self._first

@@ -94,6 +94,10 @@ class _Group:
         found = (x for n in self.nodes for x in n.inputs if x not in inside)
         return list(dict.fromkeys(found))
 
+    def large(self) -> list[Value]:
+        """The inputs that are as large as what is made of them."""
+        return [x for x in self.inputs() if math.prod(x.shape) >= math.prod(self.last.shape)]
+
     def fits(self, other: _Group, readers: Iterable[Node], shaped: Sequence[Node]) -> bool:
         """Whether another group may be computed with this one, whose ``readers`` read it, some of
         them reshapes between the two."""
@@ -105,6 +109,8 @@ class _Group:
             return False  # there is a schedule for each of them alone
         if any(map(_sums_columns, self.nodes)) and any(map(sums_rows, other.nodes)):
             return False
+        if any(map(_turns, self.nodes)) and len(other.large()) > 1:
+            return False  # a tile turns one image alone
         cheap = not any(_reduces(n) or n.operator in COSTLY for n in other.nodes)
         joins = any(n.operator == "concatenate" for n in self.nodes)
         if joins and any(map(_reduces, other.nodes)):
@@ -127,6 +133,11 @@ def is_thin(x: Value) -> TypeGuard[Node]:
         return False
     before, after = ([e for e in s if e != 1] for s in (x.inputs[0].shape, x.shape))
     return before == after
+
+
+def _turns(node: Node) -> bool:
+    """Whether neighbours of a node lie apart in what it reads."""
+    return node.operator == "transpose" and node.attributes["axes"][-1] != node.rank - 1
 
 
 def _smaller(node: Node, reader: Node) -> bool:

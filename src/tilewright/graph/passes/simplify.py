@@ -145,6 +145,8 @@ RULES = (
     Rule("minimum(relu(x), b)", "clamp(x, low=0.0, high=b)", _above_zero),
     Rule("maximum(minimum(x, b), a)", "clamp(x, low=a, high=b)", _bounds),
     Rule("maximum(x, 0)", "relu(x)", lambda m: {} if _is_float(m) else None),
+    Rule("reciprocal(add(exp(negative(x)), 1))", "sigmoid(x)"),
+    Rule("divide(1, add(exp(negative(x)), 1))", "sigmoid(x)"),
     Rule("multiply(x, sigmoid(x))", "silu(x)"),
     Rule("multiply(x, hard_sigmoid(x))", "hard_swish(x)", _hard),
     Rule("multiply(x, tanh(softplus(x)))", "mish(x)"),

@@ -9,7 +9,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.expr import Add, IntImm, Sub, Var
 from tilewright.ir.ops import is_const
 from tilewright.ir.visit import walk
-from tilewright.target.devices import WARP, WIDEST
+from tilewright.target.devices import LINE, WARP, WIDEST, WORD
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import MACHINE, MEMORY
 from tilewright.topi.opencl.candidates import machine, shares_memory
@@ -37,10 +37,11 @@ _BUSY, _ROWS = 256, 8
 _WIDE = 8
 #: Bytes that a thread keeps, and elements of a row, and of all rows, that it has then.
 _KEPT, _EACH, _ALL = 144, 32, 64
-#: Microseconds that a load takes, a launch, and a step of a reduction among threads; bytes on
-#: their way where memory is busy.
-_LATENCY, _LAUNCH = 0.7, 2.0
-_ADDED, _FLIGHT = 0.02, MEMORY * _LATENCY
+#: Microseconds that a load takes, a launch, a turn of a thread's loads, a chunk that is added up,
+#: and a step of a reduction among threads (of 1,300 sums of columns on an H200); bytes on their way
+#: where memory is busy.
+_LATENCY, _LAUNCH, _ROUND, _CHUNK, _ADDED = 0.7, 2.0, 0.15, 0.03, 0.16
+_FLIGHT = MEMORY * _LATENCY
 #: Multiplications of a product that is small, and its rows or columns.
 _PRODUCTS, _FEW = 1 << 22, 64
 #: Elements of a row that is short, and those of a thread that has several of them.
@@ -52,8 +53,8 @@ _SUMS = 32
 _SINGLE, _TAPS, _PARTS = 4, 16, 1.1
 #: Neighbours that make rows long that are turned.
 _LINE = 16
-#: Blocks that share the elements of a column.
-_CHUNKS = (1, 2, 4, 8, 16, 32, 64, 128)
+#: Blocks that share the elements of a column, or that an SM has then; threads that it holds.
+_CHUNKS, _EACH_SM, _HELD = (1, 2, 4, 8, 16, 32, 64, 128), (1, 2, 3, 4, 8), 1024
 
 
 def suits_rows(p: Problem) -> bool:
@@ -111,27 +112,30 @@ def column_sum_tiles(p: Problem, target: Target) -> dict[ColumnSumTile, float]:
     moved = c.outer * c.count * c.length * size / MEMORY
     found = dict[ColumnSumTile, float]()
     for vector in (8, 4, 2, 1):
-        if vector * size > 16 or c.count % vector:
+        if vector * size > 16 or c.count % vector or (vector * size < WORD and found):
             continue
         across = 1 << min(5, (-(-c.count // vector) - 1).bit_length())
         for x in (n for n in (across, across // 2, across // 4) if n):
-            line = min(64, x * vector * size) / 64
+            row = x * vector * size
+            line = min(64, row) / 64 * (min(LINE, row) / LINE) ** 0.1
             waste = -(-c.count // (x * vector)) * x * vector / c.count
-            for threads in (128, 256, 512):
+            wide = c.outer * -(-c.count // (x * vector))
+            shared = {*_CHUNKS, *(n * MACHINE.sms // wide for n in _EACH_SM)} - {0}
+            for threads, loads, chunks in itertools.product((128, 256, 512), (8, 4, 2, 1), shared):
                 down = threads // x
-                for loads in (8, 4, 2, 1):
-                    for chunks in _CHUNKS:
-                        steps = c.length / (down * loads * chunks)
-                        if steps < 1 and (down > x or loads > 1 or chunks > 1):
-                            continue
-                        blocks = c.outer * -(-c.count // (x * vector)) * chunks
-                        held = min(blocks, MACHINE.sms * (1024 // threads))
-                        busy = min(1.0, held * threads * loads * vector * size / _FLIGHT)
-                        busy = min(busy, 2 * blocks / MACHINE.sms) * line
-                        time = moved * waste / busy + _LAUNCH * (chunks > 1)
-                        time += _LATENCY * math.ceil(steps) / 8
-                        time += _ADDED * vector * math.log2(2 * down)
-                        found[ColumnSumTile(vector, x, down, loads, chunks)] = time
+                steps = c.length / (down * loads * chunks)
+                if steps < 1 and (down > x or loads > 1 or chunks > 1):
+                    continue
+                blocks, resident = wide * chunks, MACHINE.sms * (_HELD // threads)
+                flying = min(blocks, resident) * threads / waste * loads * vector * size
+                busy = min(1.0, flying / (2 * _FLIGHT), 2 * blocks / MACHINE.sms) * line
+                # Of the SM with most blocks, or of turns; and of the last step of a chunk.
+                turns = max(1.0, blocks / (MACHINE.sms if blocks <= resident else resident))
+                uneven = math.sqrt(math.ceil(turns) / turns) * math.ceil(steps) / max(1.0, steps)
+                time = moved / busy * uneven + _LAUNCH * (chunks > 1)
+                time += _ROUND * math.ceil(steps) + _CHUNK * chunks
+                time += _ADDED * vector * math.log2(2 * down)
+                found[ColumnSumTile(vector, x, down, loads, chunks)] = time
     return found or {ColumnSumTile(1, 32, 2, 1): 0.0}
 
 
