@@ -42,7 +42,7 @@ _CLIP = 0.7
 #: Schedules near the best count for more.
 _NEAR = 4.0
 #: Fits whose mean is taken, one half of them of each kind, and the trees of each.
-_FITS, _TREES = 4, 190
+_FITS, _TREES = 6, 190
 _SETTINGS = {
     "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 6, "eta": 0.1,
     "subsample": 0.7, "colsample_bytree": 0.35, "min_child_weight": 5, "lambda": 2,
@@ -57,7 +57,7 @@ class Table:
         rows = m.tables[template]
         self.measured, self.template = m, template
         self.times, self.best = rows[:, -2], fastest(m)
-        self.x = features(m.problem, template, rows[:, :-2], MACHINE)
+        self.x = features(m.problem, template, rows[:, :-2], MACHINE, m.apart)
         slower = np.log(np.where(self.times > 0, self.times, np.inf) / self.best)
         self.y = np.minimum(slower, _CLIP)
         self.whole = self.y + np.log(self.best / roofline(m.problem, MACHINE))
@@ -99,11 +99,11 @@ def mark(tables: list[Table]) -> list[Table]:
     return tables
 
 
-def fit(tables: list[Table]) -> list[xgboost.Booster]:
+def fit(tables: list[Table], fits: int = _FITS) -> list[xgboost.Booster]:
     """For the schedules of one template."""
     relative = labels(tables)
     found = []
-    for seed in range(_FITS):
+    for seed in range(fits):
         found.append(train(tables, [t.whole for t in tables] if seed % 2 else relative, seed))
     return found
 
