@@ -49,7 +49,7 @@ _CLIP = 1.0
 #: Schedules near the best count for more, and of a problem with many schedules each for less.
 _NEAR, _MANY = 4.0, 25
 #: Fits with different random numbers, and the trees of each.
-_FITS, _TREES = 4, 150
+_FITS, _TREES = 6, 150
 _SETTINGS = {
     "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 8, "eta": 0.15,
     "subsample": 0.5, "colsample_bytree": 0.5, "min_child_weight": 2, "lambda": 1,
@@ -57,6 +57,8 @@ _SETTINGS = {
 }  # fmt: skip
 #: Parts of the shapes that trees for CUDA cores leave out in turn.
 _PARTS = 4
+#: Fits of each of these.
+_LATE = 2
 #: The shares that are reported are of problems within this many times the best.
 WITHIN = (1.05, 1.1, 1.2)
 
@@ -72,7 +74,7 @@ class Unseen:
         self._fits = [
             {
                 name: fit_ranking.fit(
-                    [t for t in tables if t.template == name and not self._is(t, k)]
+                    [t for t in tables if t.template == name and not self._is(t, k)], _LATE
                 )
                 for name in sorted({t.template for t in tables})
             }
@@ -82,10 +84,10 @@ class Unseen:
     def _is(self, t: fit_ranking.Table, part: int) -> bool:
         return self._part.get(shape(t.measured.problem)) == part
 
-    def __call__(self, p: Conv, template: str, configs: Sequence[Any]) -> Array:
+    def __call__(self, p: Conv, template: str, configs: Sequence[Any], apart: bool) -> Array:
         if template not in DESCRIBED:
             return np.zeros(len(configs))
-        x = features(p, template, parameters(list(configs)), gpu(TARGET.arch))
+        x = features(p, template, parameters(list(configs)), gpu(TARGET.arch), apart)
         return fit_ranking.guess(self._fits[self._part[shape(p)]][template], x)
 
 
@@ -113,10 +115,10 @@ class Table:
                 ]
                 self.schedules += [(name, c) for c in configs]
                 if unseen is None:
-                    rows.append(large_filter_model.features(p, name, configs, TARGET))
+                    rows.append(large_filter_model.features(p, name, configs, TARGET, m.apart))
                 else:
-                    late = unseen(p, name, configs)
-                    rows.append(product_features(p, name, configs, late, gpu(TARGET.arch)))
+                    late = unseen(p, name, configs, m.apart)
+                    rows.append(product_features(p, name, configs, late, gpu(TARGET.arch), m.apart))
                 times.append(known[:, -2])
         self.x, self.times = np.concatenate(rows), np.concatenate(times)
         self.slower = np.log(self.times / self.times.min())

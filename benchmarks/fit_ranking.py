@@ -42,10 +42,7 @@ _CLIP = 0.7
 #: Schedules near the best count for more.
 _NEAR = 4.0
 #: Fits whose mean is taken, one half of them of each kind, and the trees of each.
-_FITS, _TREES = 4, 190
-#: What leaves add is a multiple of this, so that files of them are small: what all are off by
-#: together, a thousandth of a time or two, no order depends on.
-_STEP = 2.0**-15
+_FITS, _TREES = 6, 190
 _SETTINGS = {
     "objective": "reg:squarederror", "tree_method": "hist", "max_depth": 6, "eta": 0.1,
     "subsample": 0.7, "colsample_bytree": 0.35, "min_child_weight": 5, "lambda": 2,
@@ -60,7 +57,7 @@ class Table:
         rows = m.tables[template]
         self.measured, self.template = m, template
         self.times, self.best = rows[:, -2], fastest(m)
-        self.x = features(m.problem, template, rows[:, :-2], MACHINE)
+        self.x = features(m.problem, template, rows[:, :-2], MACHINE, m.apart)
         slower = np.log(np.where(self.times > 0, self.times, np.inf) / self.best)
         self.y = np.minimum(slower, _CLIP)
         self.whole = self.y + np.log(self.best / roofline(m.problem, MACHINE))
@@ -102,11 +99,11 @@ def mark(tables: list[Table]) -> list[Table]:
     return tables
 
 
-def fit(tables: list[Table]) -> list[xgboost.Booster]:
+def fit(tables: list[Table], fits: int = _FITS) -> list[xgboost.Booster]:
     """For the schedules of one template."""
     relative = labels(tables)
     found = []
-    for seed in range(_FITS):
+    for seed in range(fits):
         found.append(train(tables, [t.whole for t in tables] if seed % 2 else relative, seed))
     return found
 
@@ -182,7 +179,7 @@ def report(found: dict[str, list[float]]) -> None:
 
 def arrays(fitted: list[xgboost.Booster]) -> dict[str, Array]:
     """Fits as one forest, their trees in turn, each leaf shared among the fits."""
-    found: dict[str, list[Array]] = {"feature": [], "threshold": [], "left": [], "root": []}
+    found: dict[str, list[Array]] = {"feature": [], "threshold": [], "root": []}
     models = [json.loads(bytes(b.save_raw("json")))["learner"] for b in fitted]
     bases = [float(str(m["learner_model_param"]["base_score"]).strip("[]")) for m in models]
     made = [m["gradient_booster"]["model"]["trees"] for m in models]
@@ -191,12 +188,11 @@ def arrays(fitted: list[xgboost.Booster]) -> dict[str, Array]:
         left = np.array(tree["left_children"], "int64")
         right = np.array(tree["right_children"], "int64")
         leaf, cut = left < 0, np.array(tree["split_conditions"], "float32")
-        if (right[~leaf] != left[~leaf] + 1).any():
-            raise SystemExit("xgboost numbers its nodes in another way: children side by side")
-        found["feature"].append(np.where(leaf, 0, np.array(tree["split_indices"])))
-        adds = np.round(cut / len(fitted) / _STEP) * _STEP
-        found["threshold"].append(np.where(leaf, adds, cut))
-        found["left"].append(np.where(leaf, np.arange(len(left)), left))
+        children = np.stack([left[~leaf], right[~leaf]], axis=1)
+        if (children.ravel() != np.arange(1, len(left))).any():
+            raise SystemExit("xgboost numbers its nodes in another way: level after level")
+        found["feature"].append(np.where(leaf, -1, np.array(tree["split_indices"])))
+        found["threshold"].append(np.where(leaf, cut / len(fitted), cut))
         found["root"].append(np.array([place]))
         place += len(left)
     return {**{k: np.concatenate(v) for k, v in found.items()}, "base": np.array(np.mean(bases))}

@@ -37,6 +37,8 @@ class Measured:
     ----------
     sweep : its number; sweeps are of different versions of the library, and do not mix.
     weight : how far the sweep counts, 1 for one that is up to date.
+    apart : whether launches of few blocks had them on SMs evenly, as those have that write raw
+        files now.
     tables : by template, (sets, parameters + 2): parameters, microseconds, registers. A schedule
         that spilled was not measured, and has 0 microseconds.
     """
@@ -45,6 +47,7 @@ class Measured:
     sweep: int
     weight: float
     tables: dict[str, np.ndarray[Any, Any]]
+    apart: bool = True
 
     @property
     def best(self) -> float:
@@ -101,13 +104,14 @@ def _parameters(template: str, text: str) -> list[int]:
 
 def pack(path: Path, measured: list[Measured], device: str) -> None:
     """Write a packed file; times have four digits."""
-    sweeps = sorted({(m.sweep, m.weight) for m in measured})
-    number = {sweep: k for k, (sweep, _) in enumerate(sweeps)}
+    sweeps = sorted({(m.sweep, m.weight, m.apart) for m in measured})
+    number = {sweep: k for k, (sweep, _, _) in enumerate(sweeps)}
     names = sorted({t for m in measured for t in m.tables})
     whole = {
         "format": FORMAT,
         "device": device,
-        "weights": [weight for _, weight in sweeps],
+        "weights": [weight for _, weight, _ in sweeps],
+        "apart": [apart for _, _, apart in sweeps],
         "templates": {t: [f.name for f in dataclasses.fields(TEMPLATES[t].config)] for t in names},
         "measured": [
             [number[m.sweep], m.problem.to_dict(), {t: _rows(rows) for t, rows in m.tables.items()}]
@@ -140,7 +144,8 @@ def _unpacked(text: str, name: str, first: int) -> Iterator[Measured]:
             for t, r in tables.items()
             if t in TEMPLATES
         }
-        yield Measured(problem, first + sweep, whole["weights"][sweep], rows)
+        apart = whole["apart"][sweep]
+        yield Measured(problem, first + sweep, whole["weights"][sweep], rows, apart)
 
 
 def _with_defaults(

@@ -96,5 +96,5 @@ def test_a_packed_sweep_makes_trees_that_rank_as_the_fit_does(sweep, tmp_path):
     known = trees.read(tmp_path / "trees.npz")[NAMES[1]]
     assert known.kinds.tolist() == kinds
     for t in mine:
-        np.testing.assert_allclose(known.predict(t.x), fit.guess(fitted, t.x), atol=2e-3)
+        np.testing.assert_allclose(known.predict(t.x), fit.guess(fitted, t.x), atol=4e-3)
         assert t.times[known.predict(t.x).argmin()] == t.times.min()

@@ -32,7 +32,7 @@ def fit_large():
 def tables(unseen=True):
     bench = fit_large()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench.fit_ranking, "_FITS", FITS)
+        patch.setattr(bench, "_LATE", FITS)
         patch.setattr(bench, "_PARTS", PARTS)
         return bench.read([bench.sweeps.PACKED, bench.LARGE], unseen)
 
@@ -59,7 +59,7 @@ def test_the_table_holds_every_pass_both_batches_and_all_sizes():
 
 @pytest.mark.parametrize(
     ("left_out", "least"),
-    [("problem", (0.70, 0.80, 0.90)), ("shape", (0.60, 0.70, 0.82))],
+    [("problem", (0.65, 0.80, 0.90)), ("shape", (0.60, 0.70, 0.82))],
 )
 def test_first_choices_for_problems_left_out_are_near_the_best(left_out, least, monkeypatch):
     monkeypatch.setattr(fit_large(), "_FITS", FITS)

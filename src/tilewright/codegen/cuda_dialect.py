@@ -36,16 +36,13 @@ from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
 from tilewright.target.devices import STATIC_SHARED, compute_capability
 from tilewright.target.queues import AWAIT_PRODUCTS, TILES
-from tilewright.target.target import blocks_each, overlaps, shared_apart
+from tilewright.target.target import APART, blocks_each, overlaps, shared_apart
 
 _NATIVE_16 = (E.Add, E.Sub, E.Mul, E.Div, E.Min, E.Max)
 _FLOAT32 = dtype("float32")
 #: What cuda_fp8.h calls floats of 8 bits.
 _FP8 = {"float8_e4m3fn": "__NV_E4M3", "float8_e5m2": "__NV_E5M2"}
 
-#: Blocks of an SM up to which those that copy no boxes are kept apart: of more, one too many on an
-#: SM matters less, and memory that they ask for is the first-level cache's.
-_APART = 6
 #: Bytes of a line of the second-level cache, and those of a constant that is fetched ahead.
 _LINE, _FETCHED = 128, 1 << 23
 
@@ -343,7 +340,7 @@ class CudaDialect(CudaVectors):
         if launch.block is None or launch.grid is None or not overlaps(self.arch):
             return launch.shared
         threads = math.prod(launch.block)
-        if not boxes and blocks_each(self.arch, launch.grid, threads, launch.shared) > _APART:
+        if not boxes and blocks_each(self.arch, launch.grid, threads, launch.shared) > APART:
             return launch.shared
         return shared_apart(self.arch, launch.grid, threads, launch.shared)
 

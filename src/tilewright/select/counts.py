@@ -11,6 +11,8 @@ from typing import Any, Self, TypeAlias
 
 import numpy as np
 
+from tilewright.target.devices import WARP, Gpu
+from tilewright.target.target import APART, ROOMY
 from tilewright.topi.columns import Tiles
 
 Array: TypeAlias = np.ndarray[Any, Any]
@@ -35,6 +37,7 @@ class Cost:
     code : multiplications written out.
     run : bytes that neighbouring threads access side by side.
     step, store_step : bytes between what neighbouring threads load, and store, at once.
+    chunks : partial sums of every result, which another kernel adds.
     extra : bytes that go through the second-level cache beside the images, in all.
     spare : by dimension, results for which there is room in tiles or threads, by those there are.
     tile : the parameters that are no numbers of threads.
@@ -63,6 +66,7 @@ class Cost:
     run: Array
     step: Array
     store_step: Array
+    chunks: Array
     extra: Array
     spare: tuple[Array, ...]
     tile: tuple[Array, ...]
@@ -82,3 +86,11 @@ def parameters(configs: Sequence[Any]) -> Array:
     if isinstance(configs, Tiles):
         return configs.table.astype("float64")
     return np.array([tuple(vars(c).values()) for c in configs], "float64")
+
+
+def held_apart(fit: Array, blocks: Array, threads: Array, chunks: Array, machine: Gpu) -> Array:
+    """Blocks that an SM holds at once, of ``fit`` for which it has room: where a kernel is alone
+    and they are few, no more than it has to (:func:`~tilewright.target.target.shared_apart`)."""
+    each = np.ceil(blocks / machine.sms)
+    few = (chunks == 1) & (each <= APART) & (each * np.ceil(threads / WARP) * WARP <= ROOMY)
+    return np.asarray(np.where(few, np.minimum(fit, each), fit))

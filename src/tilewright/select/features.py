@@ -13,7 +13,7 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.cost import cost
-from tilewright.select.counts import Array, Cost
+from tilewright.select.counts import Array, Cost, held_apart
 from tilewright.select.staged import Staged
 from tilewright.target.devices import LINE, SCHEDULERS, SECTOR, THREAD_REGISTERS, Gpu
 from tilewright.topi.gpu.machine import occupancy
@@ -36,18 +36,19 @@ def _multiplies(p: Conv) -> int:
     return p.nominal_flops // 2
 
 
-def features(p: Conv, template: str, values: Array, machine: Gpu) -> Array:
+def features(p: Conv, template: str, values: Array, machine: Gpu, apart: bool = True) -> Array:
     """(sets, features) of a template's parameters, (sets, parameters) in the order of its
-    dataclass."""
-    return features_of(p, cost(p, template, np.asarray(values, "float64")), machine)
+    dataclass. Of times that were measured before blocks of small launches were kept ``apart``, what
+    a launch was like then."""
+    return features_of(p, cost(p, template, np.asarray(values, "float64")), machine, apart)
 
 
-def features_of(p: Conv, found: Cost | Staged, machine: Gpu) -> Array:
+def features_of(p: Conv, found: Cost | Staged, machine: Gpu, apart: bool = True) -> Array:
     """The same of what they cost."""
     if isinstance(found, Staged):
-        derived = found.derived(p.bytes, roofline(p, machine), machine)
+        derived = found.derived(p.bytes, roofline(p, machine), machine, apart)
     else:
-        derived = _derived(p, found, machine)
+        derived = _derived(p, found, machine, apart)
     columns = [*derived, *_problem(p, machine, len(found.kind)), *found.tile]
     return np.stack(columns, axis=1).astype("float32")
 
@@ -78,11 +79,13 @@ def _resident(k: Cost, machine: Gpu) -> tuple[Array, Array]:
     return registers, np.maximum(occupancy(machine, warps, registers, k.shared), 1)
 
 
-def _derived(p: Conv, k: Cost, machine: Gpu) -> list[Array]:
+def _derived(p: Conv, k: Cost, machine: Gpu, apart: bool) -> list[Array]:
     """Times against the roofline, and how busy the device is."""
     least, sms, log = roofline(p, machine), machine.sms, np.log2
     warps = np.ceil(k.threads / 32)
     registers, fit = _resident(k, machine)
+    if apart:
+        fit = held_apart(fit, k.blocks, k.threads, k.chunks, machine)
     waves = k.blocks / (fit * sms)
     whole = np.ceil(waves)
     most = np.ceil(k.blocks / sms)  # blocks that the busiest SM runs

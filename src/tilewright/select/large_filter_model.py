@@ -93,12 +93,15 @@ def kind(template: str, config: Any) -> int:
     return NUMBERED.index(template) * _VARIANTS + min(_VARIANTS - 1, variant(template, config))
 
 
-def features(p: Conv, template: str, configs: Sequence[Any], target: Target) -> Array:
-    """(configs, features) of a template's parameters."""
+def features(
+    p: Conv, template: str, configs: Sequence[Any], target: Target, apart: bool = True
+) -> Array:
+    """(configs, features) of a template's parameters; ``apart`` is as in
+    :func:`~tilewright.select.features.features`."""
     late = np.zeros(len(configs))
     if template in DESCRIBED:
-        late = slower(p, [(template, parameters(list(configs)))], target)
-    return product_features(p, template, configs, late, gpu(target.arch))
+        late = slower(p, [(template, parameters(list(configs)))], target, apart)
+    return product_features(p, template, configs, late, gpu(target.arch), apart)
 
 
 def _counted(p: Conv, target: Target) -> list[Template]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtype import dtype
-from tilewright.select.counts import Array, parameters
+from tilewright.select.counts import Array, held_apart, parameters
 from tilewright.select.products import NUMBERED, Products, inside, products
 from tilewright.target.devices import (
     BANKS,
@@ -42,16 +42,16 @@ def least(p: Conv, machine: Gpu) -> float:
 
 
 def product_features(
-    p: Conv, template: str, configs: Sequence[Any], slower: Array, machine: Gpu
+    p: Conv, template: str, configs: Sequence[Any], slower: Array, machine: Gpu, apart: bool = True
 ) -> Array:
     """(configs, features) of a template's parameters.
 
     ``slower`` (configs,) is what :func:`~tilewright.select.ranking.slower` says of those of CUDA
-    cores, and 0 of others.
+    cores, and 0 of others; ``apart`` is as in :func:`~tilewright.select.features.features`.
     """
     floor = least(p, machine)
     number = float(NUMBERED.index(template))
-    derived = _derived(p, products(p, template, configs), floor, machine)
+    derived = _derived(p, products(p, template, configs), floor, machine, apart)
     columns: list[Any] = [number, *derived, *_problem(p, floor, machine), slower, *_knobs(configs)]
     return np.stack(np.broadcast_arrays(*columns), axis=1).astype("float32")
 
@@ -88,7 +88,7 @@ def _problem(p: Conv, floor: float, machine: Gpu) -> list[float]:
     ]  # fmt: skip
 
 
-def _derived(p: Conv, k: Products, floor: float, machine: Gpu) -> list[Array]:
+def _derived(p: Conv, k: Products, floor: float, machine: Gpu, apart: bool) -> list[Array]:
     """Times against the least, and how busy the device is."""
     sms, warps = machine.sms, np.ceil(k.threads / 32)
     registers = np.clip(k.held, 24.0, THREAD_REGISTERS)
@@ -96,6 +96,8 @@ def _derived(p: Conv, k: Products, floor: float, machine: Gpu) -> list[Array]:
     fit = np.minimum(REGISTERS // (registers * k.threads), machine.warps // warps)
     fit = np.minimum(np.minimum(fit, machine.blocks), machine.shared // (k.shared + RESERVED))
     fit = np.maximum(fit, 1)
+    if apart:
+        fit = held_apart(fit, np.asarray(k.blocks), k.threads, k.chunks, machine)
     most = np.ceil(k.blocks / sms)  # blocks that the busiest SM runs
     waves, resident = np.ceil(k.blocks / (sms * fit)), np.minimum(fit, most)
     multiply = most * k.multiplies / _rate(p, k.rate, machine)

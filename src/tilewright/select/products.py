@@ -310,16 +310,16 @@ def _lanes(k: Cost | Staged) -> Products:
             rate="lanes", multiplies=issued * k.threads, threads=k.threads, blocks=k.blocks,
             held=k.work.registers, shared=k.shared, built=0,
             loaded=k.blocks * k.turns * k.work.brought, rows=k.turns, rounds=k.turns,
-            ahead=k.stages * k.work.staged, width=issued, depth=1, chunks=1,
-            spare=_four(k.work.spare), issued=issued,
+            ahead=k.stages * k.work.staged, width=issued, depth=1,
+            chunks=k.chunks, spare=_four(k.work.spare), issued=issued,
         )  # fmt: skip
     each = k.loads + k.conversions + k.multiplies + k.filter_loads + k.others
     return Products(
         rate="lanes", multiplies=k.turns * k.multiplies * WARP * np.ceil(k.threads / WARP),
         threads=k.threads, blocks=k.blocks, held=k.held + 24, shared=k.shared, built=0,
         loaded=k.blocks * k.unique, rows=k.turns * k.rounds, rounds=k.rounds,
-        ahead=k.ahead * k.load_bytes * k.threads, width=k.results, depth=1, chunks=1,
-        spare=_four(k.spare), issued=k.turns * each + k.stores,
+        ahead=k.ahead * k.load_bytes * k.threads, width=k.results, depth=1,
+        chunks=k.chunks, spare=_four(k.spare), issued=k.turns * each + k.stores,
     )  # fmt: skip
 
 

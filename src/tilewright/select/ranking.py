@@ -31,7 +31,7 @@ from tilewright.topi.templates import templates
 
 PATH = Path(__file__).parent / "ranking.npz"
 #: The trees of each template that rank all, and how many of the best all trees rank.
-_FEW, _BEST = 40, 250
+_FEW, _BEST = 40, 160
 #: Multiplications written out in a kernel, beyond which compiling it takes seconds.
 _CODE = 8192
 
@@ -80,11 +80,12 @@ def ranked(p: Problem, target: Target, count: int | None = None) -> list[Ranked]
     return made
 
 
-def slower(p: Conv, sets: list[tuple[str, Array]], target: Target) -> Array:
+def slower(p: Conv, sets: list[tuple[str, Array]], target: Target, apart: bool = True) -> Array:
     """(sets of all templates,): the logarithm of each time by that of the best, as it is guessed;
-    ``sets`` has (sets, parameters) of each template."""
+    ``sets`` has (sets, parameters) of each template, ``apart`` is as in
+    :func:`~tilewright.select.features.features`."""
     machine = gpu(target.arch)
-    return _slower([(name, features(p, name, values, machine)) for name, values in sets])
+    return _slower([(name, features(p, name, values, machine, apart)) for name, values in sets])
 
 
 def _slower(seen: Sequence[tuple[str, Array]]) -> Array:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.select.counts import Array
+from tilewright.select.counts import Array, held_apart
 from tilewright.target.devices import WARP, Gpu
 from tilewright.topi.columns import tile_of
 from tilewright.topi.gpu.machine import ISSUE, busy, occupancy
@@ -24,14 +24,15 @@ _WAITS, _COPIED = (1.2, 0.7), 28.0
 @dataclass
 class Staged:
     """Of parameter sets: the ``work`` of blocks, how many ``blocks`` there are, the tiles that each
-    goes through (``turns``) and has room for (``stages``), and the parameters themselves,
-    (parameters, sets)."""
+    goes through (``turns``) and has room for (``stages``), the parameters themselves, (parameters,
+    sets), and the partial sums of a result (``chunks``)."""
 
     work: Work
     blocks: Array
     turns: Array
     stages: Array
     tile: Array
+    chunks: Array
 
     @classmethod
     def of(cls, p: Problem, template: Template, values: Array) -> Staged:
@@ -40,12 +41,15 @@ class Staged:
         tile = tile_of(template.config, values.T)
         work = template.work(p, tile).pick(slice(None))
         blocks, turns = work.shares(tile)
-        return cls(work, blocks * work.beside, turns, np.minimum(tile.stages, turns), values.T)
+        chunks = getattr(tile, "chunks", np.ones_like(turns))
+        stages = np.minimum(tile.stages, turns)
+        return cls(work, blocks * work.beside, turns, stages, values.T, chunks)
 
     def where(self, which: Array) -> Staged:
         """Of some of the parameter sets, as NumPy indexes them."""
-        blocks, turns, stages = (x[which] for x in (self.blocks, self.turns, self.stages))
-        return Staged(self.work.pick(which), blocks, turns, stages, self.tile[:, which])
+        counts = self.blocks, self.turns, self.stages, self.tile.T, self.chunks
+        blocks, turns, stages, tile, chunks = (x[which] for x in counts)
+        return Staged(self.work.pick(which), blocks, turns, stages, tile.T, chunks)
 
     @property
     def threads(self) -> Array:
@@ -72,11 +76,13 @@ class Staged:
         """A number for the way to write the loops."""
         return self.stages
 
-    def derived(self, moved: int, least: float, machine: Gpu) -> list[Array]:
+    def derived(self, moved: int, least: float, machine: Gpu, apart: bool) -> list[Array]:
         """Times against the ``least`` of a problem whose bytes are ``moved``, and how busy the
         device is."""
         k, log, sms = self.work, _log, machine.sms
         fit = np.maximum(occupancy(machine, k.warps, k.registers, self.shared), 1)
+        if apart:
+            fit = held_apart(fit, self.blocks, self.threads, self.chunks, machine)
         waves, most = self.blocks / (fit * sms), np.ceil(self.blocks / sms)
         whole, resident = np.ceil(waves), np.minimum(fit, most)
         issued = written(k.issued)

@@ -1,9 +1,11 @@
 """Fitted regression trees, as the package brings them: read, and gone down.
 
-A file is a NumPy archive without pickles. Of each forest it has ``feature``, ``threshold`` and
-``left`` of all nodes, tree after tree, ``root`` of each tree, and ``base``. A value below the
-threshold goes to the left child, any other to the one behind it. A leaf is its own left child, and
-its threshold is what it adds. ``kinds`` are those that were measured
+A file is a NumPy archive without pickles. Of each forest it has, of all nodes, tree after tree and
+each tree's level after level, the ``feature`` that is compared, :data:`_LEAF` for a leaf; of those
+that are no leaves the ``cut``, a number among those of their feature, of which ``values`` has all
+in order, and ``many`` how many there are of each feature; of leaves what each ``adds``, in
+:data:`STEP`; the ``root`` of each tree, and ``base``. A value below the cut goes to the left child,
+any other to the one behind it. ``kinds`` are those that were measured
 (:class:`~tilewright.select.cost.Cost`).
 """
 
@@ -18,7 +20,13 @@ import numpy as np
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
-_PARTS = ("feature", "threshold", "left", "root", "base", "kinds")
+#: What leaves add is a multiple of this, so that files of them are small: what all are off by
+#: together, a thousandth of a time or two, no order depends on.
+STEP = 2.0**-14
+#: In place of a leaf's feature.
+_LEAF = 255
+_PARTS = {"feature": "uint8", "cut": "uint16", "values": "float32", "many": "uint16",
+          "adds": "int16", "root": "int32", "base": "float64", "kinds": "uint8"}  # fmt: skip
 #: How many rows go down at once, so that what they need stays in the cache.
 _ROWS = 256
 
@@ -71,17 +79,39 @@ def read(path: Path) -> dict[str, Forest]:
 
 def _forest(parts: Mapping[str, Array]) -> Forest:
     # NumPy indexes with these, and makes them of others every time.
-    feature, left, root = (parts[n].astype("intp") for n in ("feature", "left", "root"))
-    left = left + np.repeat(root, np.diff(np.append(root, len(left))))
-    leaf = left == np.arange(len(left))
-    threshold = parts["threshold"].astype("float32")
-    cut = np.where(leaf, np.float32(np.inf), threshold)
-    return Forest(feature, cut, threshold, left, root, float(parts["base"]), parts["kinds"])
+    feature, root = parts["feature"].astype("intp"), parts["root"].astype("intp")
+    leaf = feature == _LEAF
+    feature[leaf] = 0
+    begin = np.repeat(root, np.diff(np.append(root, len(leaf))))
+    before = np.cumsum(~leaf) - ~leaf  # splits, each of which has two children in their order
+    left = np.where(leaf, np.arange(len(leaf)), begin + 1 + 2 * (before - before[begin]))
+    first = np.cumsum(parts["many"]) - parts["many"]
+    cut = np.full(len(leaf), np.inf, "float32")
+    cut[~leaf] = parts["values"][first[feature[~leaf]] + parts["cut"]]
+    adds = np.zeros(len(leaf), "float32")
+    adds[leaf] = parts["adds"] * STEP
+    return Forest(feature, cut, adds, left, root, float(parts["base"]), parts["kinds"])
 
 
 def write(path: Path, forests: Mapping[str, Mapping[str, Array]]) -> None:
-    """Write the arrays of forests; ``left`` counts from the root of its tree."""
-    small = {"feature": "uint8", "threshold": "float32", "left": "uint16", "root": "int32",
-             "base": "float64", "kinds": "uint8"}  # fmt: skip
-    parts = {f"{n}/{p}": np.asarray(f[p], small[p]) for n, f in forests.items() for p in _PARTS}
+    """Write forests: of each ``feature``, -1 for leaves, and ``threshold`` of all nodes, in the
+    order of :func:`read`, of leaves what they add, with ``root``, ``base`` and ``kinds``."""
+    parts = {f"{n}/{k}": v for n, f in forests.items() for k, v in _packed(f).items()}
     np.savez_compressed(path, allow_pickle=False, **parts)
+
+
+def _packed(f: Mapping[str, Array]) -> dict[str, Array]:
+    feature, threshold = f["feature"], f["threshold"].astype("float32")
+    splits = feature >= 0
+    values = [np.unique(threshold[feature == k]) for k in range(int(feature.max()) + 1)]
+    nodes = zip(feature[splits], threshold[splits], strict=True)
+    cut = [np.searchsorted(values[k], t) for k, t in nodes]
+    found = {
+        "feature": np.where(splits, feature, _LEAF), "cut": np.array(cut, "int64"),
+        "values": np.concatenate(values), "many": np.array([len(v) for v in values]),
+        "adds": np.round(threshold[~splits] / STEP), "root": f["root"], "base": f["base"],
+        "kinds": f["kinds"],
+    }  # fmt: skip
+    assert len(values) < _LEAF
+    assert abs(found["adds"]).max() < 2**15
+    return {name: np.asarray(found[name], kind) for name, kind in _PARTS.items()}

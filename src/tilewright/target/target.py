@@ -53,7 +53,10 @@ class Limits:
 
 
 #: Threads of an SM that may have 64 registers each.
-_ROOMY = REGISTERS // 64
+ROOMY = REGISTERS // 64
+#: Blocks of an SM up to which those that copy no boxes are kept apart: of more, one too many on an
+#: SM matters less, and memory that they ask for is the first-level cache's.
+APART = 6
 
 
 @dataclass(frozen=True)
@@ -203,7 +206,7 @@ def blocks_each(arch: str, blocks: int, threads: int, shared: int = 0) -> int:
     """
     count = sms(arch) if arch else 0
     each = -(-blocks // count) if count else 0
-    if each * -(-threads // WARP) * WARP > _ROOMY:
+    if each * -(-threads // WARP) * WARP > ROOMY:
         return 0
     fit = _shared_bytes(arch) // _taken(shared) if shared else each
     return min(each, max(1, fit))
