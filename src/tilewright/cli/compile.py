@@ -49,13 +49,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write it; raises :class:`ModelError` for a model that has no such form."""
-    from rich.console import Console
-
     import tilewright
     from tilewright.cli._devices import with_threads
     from tilewright.cli._problems import write_problems
     from tilewright.cli._run.inputs import arrays
-    from tilewright.cli._run.progress import with_progress
     from tilewright.graph.model import Model
 
     usual = args.target is None and args.threads is None  # a saved model has its own
@@ -71,10 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if not args.output:
         raise ArgumentError("name a folder for the sources, as in -o net")
     folder = Path(args.output)
-    console = Console(stderr=True)
-    files = with_progress(
-        console, lambda told: model.export(inputs, folder, args.name, told, args.batch)
-    )
+    files = model.export(inputs, folder, args.name, batches=args.batch)
     made = shlex.quote(args.output)
     print(f"{files[0]} and {len(files) - 1} files beside it: make -C {made}")
     return 0

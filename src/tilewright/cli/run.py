@@ -25,7 +25,6 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.cli._run.progress import with_progress
 from tilewright.cli._run.search import LAYOUTS
 from tilewright.ir.errors import ArgumentError, TargetError
 
@@ -105,14 +104,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("measuring")
     group.add_argument("--iterations", "--iter", type=int, default=10, metavar="N", help="(10)")
     group.add_argument(
-        "--warmup",
-        "--warmup-iter",
-        "--warmup_iter",
-        type=int,
-        default=1,
-        metavar="N",
+        "--warmup", "--warmup-iter", "--warmup_iter", type=int, default=1, metavar="N",
         help="iterations before (1)",
-    )
+    )  # fmt: skip
     group.add_argument("--profile", action="store_true", help="a table of kernels by their times")
     group.add_argument("--graph", action="store_true", help="print the graph that runs")
     group.add_argument("--json", metavar="PATH", help="write the figures; - is standard output")
@@ -174,7 +168,7 @@ def run(args: argparse.Namespace) -> int:
     console.print(f"load model: {loaded * 1e3:.1f} ms", markup=False)
     model = _quantized(model, args, console)
     begin = time.perf_counter()
-    executor = with_progress(console, lambda told: model.compile(inputs, told))
+    executor = model.compile(inputs)
     compiled = time.perf_counter() - begin
     memory = executor.plan.nbytes / 2**20
     console.print(
@@ -249,7 +243,7 @@ def _searched(
 
         done, of = search(executor, inputs, limit, told)
     again = model.again()
-    found = with_progress(console, lambda told: again.compile(inputs, told))
+    found = again.compile(inputs)
     rest = "" if done == of else "; the next run goes on"
     taken = time.perf_counter() - begin
     console.print(f"search: {taken:.1f} s; {done} of {of} kernels{rest}", markup=False)

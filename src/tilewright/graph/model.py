@@ -35,6 +35,7 @@ from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.compile import uncollected
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.progress import shown
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 
@@ -208,7 +209,7 @@ class Model:
         self, inputs: Mapping[str, Any], progress: Callable[[int, int], None] | None = None
     ) -> Executor:
         """What :meth:`run` runs for inputs of these shapes; ``progress`` is given the number of
-        kernels that are built, and of all."""
+        kernels that are built, and of all; a terminal shows it by default."""
         return self._executor(arrays(self.inputs, inputs, self.device), progress)
 
     def export(
@@ -324,9 +325,9 @@ class Model:
         images: int = 0,
         abroad: bool = False,
     ) -> Executor:
-        with in_memory(self.name):
+        with in_memory(self.name), shown(progress) as told:
             return Executor(
-                self._optimized(given), self.target, progress, capture=self.capture, images=images,
+                self._optimized(given), self.target, told, capture=self.capture, images=images,
                 named=self._batches.names, pool=self._pool, saved=self._saved, abroad=abroad,
             )  # fmt: skip
 
