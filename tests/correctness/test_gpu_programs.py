@@ -164,6 +164,16 @@ def test_rows_and_columns_stay_in_registers(arch):
         assert spills(schedule, d.args, arch) == 0
 
 
+@pytest.mark.needs_nvrtc
+def test_two_conditions_on_the_same_floats_have_no_branch_between_them():
+    p = program("4x64", "less_equal(a0, 0.0)", "greater_equal(a0, 6.0)", "logical_or(t0, t1)",
+                "where(t2, 0.0, a1)", others=("4x64",))  # fmt: skip
+    loops, target = TEMPLATES["gpu.loops"], Target.parse("cuda -arch=sm_90a")
+    kernel = tilewright.build(*loops.scheduled(p, loops.candidates(p, target)[0]), target)
+    assert " | " in kernel.source
+    assert "||" not in kernel.source
+
+
 #: Elements in vectors: with what rows share, of several types, few of them, and windows.
 ELEMENTS = [
     program("8x12x16", "sigmoid(a1)", "multiply(t0, a0)", dtype="float16", others=("8x1x16",)),
