@@ -182,6 +182,8 @@ def main() -> None:
     for made in together.rows(options.models, max(options.together, 0)) if several else alone:
         rows.append(made)
         print(json.dumps(made), flush=True)
+        if together.is_started():
+            return
         results = {"environment": measure.environment("torch", "triton", "timm"), "rows": rows}
         path = measure.save(f"h200_compiled_training_{options.batch}", results, options.out)
     print(measure.table(rows), path, sep="\n")

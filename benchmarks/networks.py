@@ -259,6 +259,8 @@ def main() -> None:
         for made in together.rows(options.models, max(options.together, 0)) if several else alone:
             rows.append(made)
             print(json.dumps(made), flush=True)
+            if together.is_started():
+                return
             found = {"environment": measure.environment("torch"), "rows": rows}
             path = measure.save(f"h200_{what}_{options.batch}", found, options.out)
         print(measure.table(rows), path, sep="\n")

@@ -25,12 +25,17 @@ _LONG, _NICE = 210, 10
 def wait() -> None:
     """In a process that :func:`rows` has started, return when all others wait or have ended and
     those before it have been measured; at once elsewhere."""
-    if _CHILD in os.environ:
+    if is_started():
         print(_READY, flush=True)
         sys.stdin.readline()
         with contextlib.suppress(PermissionError):  # being nice to nobody costs nothing
             os.setpriority(os.PRIO_PROCESS, 0, 0)
         os.sched_setaffinity(0, map(int, os.environ[_CHILD].split()))
+
+
+def is_started() -> bool:
+    """Whether :func:`rows` has started this process, which prints its row and saves nothing."""
+    return _CHILD in os.environ
 
 
 def rows(
