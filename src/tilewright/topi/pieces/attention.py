@@ -14,6 +14,10 @@ from tilewright.topi.pieces.group_rows import GROUP_ROWS, ROW
 from tilewright.topi.pieces.warp_rows import ROWS
 
 
+#: Keys of a step of whose mask registers hold two copies.
+_FEW = 96
+
+
 @dataclass(frozen=True)
 class AttentionTile:
     """Scores are summed in tiles of ``rows`` by ``vectors`` vectors of ``lanes`` keys, results in
@@ -59,6 +63,11 @@ class AttentionGroupTile:
     groups: int = 2
     step: int = 128
     stages: int = 2
+
+    @property
+    def masks(self) -> int:
+        """Copies of a step of a mask in registers, which have room for two of few keys."""
+        return 2 if self.step <= _FEW else 1
 
 
 def declare_wgmma(p: Any, tile: AttentionGroupTile, batch: Any = None) -> AttentionDeclaration:
