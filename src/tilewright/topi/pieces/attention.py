@@ -13,7 +13,6 @@ from tilewright.topi.nn.attention import AttentionDeclaration, Fill, declare_att
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, ROW
 from tilewright.topi.pieces.warp_rows import ROWS
 
-
 #: Keys of a step of whose mask registers hold two copies.
 _FEW = 96
 
