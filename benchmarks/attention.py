@@ -1,7 +1,8 @@
 """Attention beside PyTorch's ``scaled_dot_product_attention``, and two products and a softmax.
 
 Queries, keys and values are three of one tensor, as models have them: of ViT-Ti, S and B, of the
-windows of a Swin-T with their bias, and of 1,024 and 4,096 tokens, with a causal mask and without.
+windows of a Swin-T with their bias, and of 1,024 and 4,096 tokens, with a causal mask, with a mask
+of numbers, and without.
 The first choice without measuring and the fastest of the ``--tried`` schedules that are ranked
 first, each checked against PyTorch in float64, take turns with each of PyTorch's backends that
 takes the problem, and with our own kernels for the products and the softmax, of heads that were
@@ -42,7 +43,9 @@ _VIT = tuple((batch, heads, 197, 64, False) for batch in (64, 1) for heads in (3
 _SWIN = ((4096, 3, 49, 32, True), (1024, 6, 49, 32, True), (64, 3, 49, 32, True))
 _LONG = ((16, 12, 1024, 64, False), (1, 12, 1024, 64, False), (4, 12, 4096, 64, False),
          (1, 12, 4096, 64, False), (1, 16, 4096, 128, False))  # fmt: skip
-SHAPES = {"vit": _VIT, "swin": _SWIN, "long": _LONG, "causal": _LONG}
+_MASKED = ((16, 12, 1024, 64, True), (4, 12, 1024, 64, True), (1, 12, 1024, 64, True),
+           (1, 12, 2048, 64, True), (1, 16, 1024, 128, True))  # fmt: skip
+SHAPES = {"vit": _VIT, "swin": _SWIN, "long": _LONG, "causal": _LONG, "masked": _MASKED}
 #: Bytes a second of a large copy, and what goes past the cache, of a GPU.
 _BANDWIDTH, _CACHE = 4.2e12, 150e6
 #: PyTorch's backends.

@@ -31,6 +31,8 @@ _SHARED = 160 * 1024
 #: Of warpgroups: keys of a step; how many could be multiplied in the time that a step costs beside
 #: them; registers that a compiler does without; and what few warps of an SM wait for each other.
 _GROUP_STEPS, _STEP, _SPARED, _LATE = (64, 96, 128), 24, 32, 2.75
+#: How much longer steps take whose mask is not read a step ahead.
+_SEEN = 1.1
 #: Warps, keys of a step, and how many copies of what a step reads; registers of a thread, at most,
 #: and how much faster keys are read for twice as many rows.
 _WARPS, _STEPS, _STAGES, _MOST_HELD, _TWICE = range(1, 9), (64, 32), (3, 2), 240, 0.75
@@ -100,13 +102,15 @@ def attention_group_times(p: Attention, target: Target) -> dict[AttentionGroupTi
     room for, as many warps as there are."""
     depth, width = (-(-n // 64) * 64 for n in (p.depth, p.width))
     whole = [-(-p.keys // 16) * 16] if p.keys <= _KEYS else []
-    found = dict[AttentionGroupTile, float]()
+    found, masked = dict[AttentionGroupTile, float](), p.mask[-2:] == (p.rows, p.keys)
     for groups, step in product(range(1, 5), (*whole, *_GROUP_STEPS)):
         steps, most = -(-p.keys // step), REGISTERS // (32 * 4 * groups)
         rows = GROUP_ROWS * groups
         stages = min(steps, 3)
+        tile = AttentionGroupTile(groups, step, stages)
         shared = 2 * (stages * step * (depth + width) + rows * depth)
         held = 28 + width // 2 + (step // 2 if steps == 1 else step * 3 // 4)
+        held += step * tile.masks // 8 * masked
         if shared > H200.block_shared - RESERVED or held - _SPARED > most:
             continue
         blocks = p.batch * p.heads * -(-p.rows // rows)
@@ -117,7 +121,7 @@ def attention_group_times(p: Attention, target: Target) -> dict[AttentionGroupTi
         taken = _taken(p, rows, step) if p.causal and rounds > 1 else steps
         work = groups * taken * (step + _STEP)
         cost = rounds * resident * work * (1 + _LATE / (4 * groups * resident))
-        found[AttentionGroupTile(groups, step, stages)] = cost
+        found[tile] = cost * (_SEEN if masked and tile.masks == 1 else 1.0)
     return found
 
 

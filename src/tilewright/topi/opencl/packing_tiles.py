@@ -25,9 +25,15 @@ from tilewright.topi.template import DEPTHWISE
 
 #: Multiplications of vectors written out in a kernel, at most, which drivers compile soon.
 _CODE = 512
-#: Work-items of a group, and of them along channels, at most; bytes of filters that they read at
-#: once: a line of the caches.
+#: Work-items of a group, half as many of tiles of several vectors, and of them along channels, at
+#: most; bytes of filters that they read at once: a line of the caches.
 _GROUP, _ACROSS, _READ = 128, 8, 128
+#: The same where parts of sums are stored, whose channels lie side by side, of tiles of one vector:
+#: a warp then reads pixels together.
+_WHOLE, _ROWS = 32, 8
+#: How much longer a GPU's warp takes that reads several tiles' pixels of columns that are no power
+#: of two: 1.3 to 1.4 on an H200.
+_APART = 1.3
 #: Columns of a tile.
 _COLUMNS = (4, 8, 7, 14, 6, 5, 3, 2, 1)
 #: Items that share the channels of a sum, and products in which one of them stores its part of a
@@ -72,11 +78,15 @@ def _tiles(p: Convolution, place: OpenCLDevice) -> Iterator[PackTile]:
             tiles = p.groups * -(-per // (vectors * lanes))
             line = max(1, _READ // (vectors * lanes * dtype(p.dtype).bytes))
             across = 1 if place.host else min(_ACROSS, power(tiles), line)
-            along = 1 if place.host else min(_GROUP, place.group) // across
+            items = min(_GROUP, place.group) // min(vectors, 2)
+            along = 1 if place.host else items // across
             written = rows * columns * vectors * depth * p.kernel[-1]
             for unroll in (1, 0) if written <= _CODE else (0,):
                 tile = PackTile(rows, columns, vectors, lanes, depth, across, along, unroll, kept)
-                yield from (replace(tile, chunks=n) for n in _chunks(p, tile, place))
+                wide = vectors == 1 and tiles >= _WHOLE and place.group >= _WHOLE * _ROWS
+                parts = replace(tile, across=_WHOLE, along=_ROWS) if wide else tile
+                for n in _chunks(p, tile, place):
+                    yield tile if n == 1 else replace(parts, chunks=n)
 
 
 def _chunks(p: Convolution, t: PackTile, place: OpenCLDevice) -> Iterator[int]:
@@ -126,5 +136,7 @@ def _cost(p: Convolution, t: PackTile, place: OpenCLDevice) -> float:
     idle = math.sqrt(max(1.0, place.busy / (_items(p, t) * t.chunks)))
     wide = _vector(place, p.accumulate) / t.lanes
     each = 1 + read / (t.rows * t.columns * t.vectors)
+    if place.shared and t.across < _WHOLE and t.columns & (t.columns - 1):
+        each *= _APART
     added = _ADDED * (t.chunks + 1) / (own * math.prod(p.kernel)) if t.chunks > 1 else 0.0
     return beyond * idle * wide * each + added + 0.01 * t.rows

@@ -13,6 +13,9 @@ from tilewright.topi.nn.attention import AttentionDeclaration, Fill, declare_att
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, ROW
 from tilewright.topi.pieces.warp_rows import ROWS
 
+#: Keys of a step of whose mask registers hold two copies.
+_FEW = 96
+
 
 @dataclass(frozen=True)
 class AttentionTile:
@@ -59,6 +62,11 @@ class AttentionGroupTile:
     groups: int = 2
     step: int = 128
     stages: int = 2
+
+    @property
+    def masks(self) -> int:
+        """Copies of a step of a mask in registers, which have room for two of few keys."""
+        return 2 if self.step <= _FEW else 1
 
 
 def declare_wgmma(p: Any, tile: AttentionGroupTile, batch: Any = None) -> AttentionDeclaration:

@@ -48,10 +48,15 @@ def schedule_attention_wgmma(d: AttentionDeclaration, tile: AttentionGroupTile) 
     multiply_rows(values, [turn], j, p.dtype, "j", extent_of(values.op.axis[-1]))
     update_rows(s, d.largest, values, turn, tile.step)
     sum_rows_with(s, d.total, out, group, values, turn, tile.step)
+    # A mask of all rows and keys is read while tensor cores multiply, or a step ahead.
+    whole = p.mask[-2:] == (p.rows, p.keys)
+    given = [s.cache_read(d.inputs["mask"], "fragment", [d.masked])] if whole else []
     made = [d.scores, d.masked, d.powers, d.factors]
-    hold(s, values, turn, *made)
-    for tensor in made[1:]:
+    hold(s, values, turn, *given, *made)
+    for tensor in (*given, *made[1:]):
         by_columns(s[tensor])
+    for tensor in given if tile.masks > 1 else ():
+        s[tensor].pipeline(tile.masks)
     multiply_rows(s[d.scores], [], s[d.scores].op.reduce_axis[0], p.dtype, "k", tile.step)
     rows = GROUP_ROWS * tile.groups
     bring_rows(s, d.q, d.scores, out, block, rows)
