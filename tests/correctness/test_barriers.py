@@ -301,3 +301,15 @@ def test_what_a_loop_begins_with_is_read_behind_the_barrier_in_front_of_it() -> 
     before, behind = around_barriers(seq(first, body))
     assert behind[first] == {(S, False)}
     assert before[inner] == {(S, False)}
+
+
+def test_threads_whose_guards_keep_their_quotients_apart_may_still_meet():
+    """Thread 18 reads what thread 0 wrote: no column of a system may lose their distance."""
+    A, B, S = buffer("A", 15), buffer("B", 15), buffer("S", 5, 3, scope="shared")
+    t = Var.make("t")
+    at = t // 3, t % 3
+    write = If(t < 15, Store(S, at, A[t]))
+    read = If(const(18) <= t, Store(B, (t - 18,), S[at[0] - 6, at[1]]))
+    func = kernel(seq(write, read), [A, B], [S], threadIdx_x=(t, 33))
+    assert barriers(insert_barriers(func)) == 1
+    assert [finding.kind for finding in check(func)] == ["race"]

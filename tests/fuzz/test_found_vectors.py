@@ -338,3 +338,25 @@ def test_parts_of_a_vector_whose_lanes_are_no_power_of_two_are_stored() -> None:
     s[M].align_bounds(s[M].op.axis[1], 4)
     s[M].vectorize(s[M].op.axis[1])
     agree(s, [A], [T], "llvm")
+
+
+def test_lanes_that_are_off_are_zero_where_all_read_one_element() -> None:
+    B = te.placeholder((8, 4, 1), "int32", name="B")
+    r = te.reduce_axis((0, 4), "r")
+    T = te.compute(
+        (8, 4, 2),
+        lambda i, j, k: te.sum(
+            te.if_then_else(
+                te.all(k + r >= 2, k + r < 3), B[i, j, k + r - 2], te.const(0, "int32")
+            ),
+            axis=[r],
+        ),
+        name="T",
+    )
+    s = te.create_schedule(T.op)
+    i, j, k = T.op.axis
+    skewed = s[T].skew(r, j, step=1)
+    s[T].reorder(skewed, i, j, k)
+    s[T].vectorize(j)
+    s[T].unroll(k)
+    agree(s, [B], [T], "llvm")

@@ -45,11 +45,12 @@ class Quotients:
         raise NotImplementedError
 
     def near(self, base: Form, name: str, low: int, high: int) -> Form:
-        """A value in ``low .. high``, written as its twin's, ``base``, plus a difference."""
+        """A value in ``low .. high``, written as its twin's, ``base``, plus a difference: the twin
+        may lie elsewhere."""
         if not any(k != CONSTANT for k in base):
             return self.system.column(name, low, high)
-        width = high - low
-        made = plus(base, self.system.column(f"{name}'", -width, width))
+        least, greatest = self.system.bounds(base)
+        made = plus(base, self.system.column(f"{name}'", low - greatest, high - least))
         self.system.require(plus(made, constant(-low)))
         self.system.require(minus(constant(high), made))
         return made

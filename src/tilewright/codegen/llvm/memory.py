@@ -117,7 +117,10 @@ class Memory(Offsets):
         if not isinstance(form, Value):
             base, step = form[0], constant(form[1])
             if step == 0:
-                return self._load_same(buffer, element, base, mask, lanes)
+                found = self._load_same(buffer, element, base, mask, lanes)
+                if e.predicate is None or mask is None or mask.type == "i1":
+                    return found
+                return b.select(mask, found, literal(type, 0))
             if step == 1:
                 at = self.element(element, pointer, base, mask is None)
                 if mask is not None and self._fits(buffer, base, lanes):
