@@ -195,9 +195,11 @@ def of_bytes(results: Results) -> Iterator[dict[str, str]]:
 
 def products(results: Results) -> Iterator[dict[str, str]]:
     if all(row["operator"] == "gemm" for row in results["rows"]):
-        ratios = ratios_of(results["rows"], "best peer / tilewright")
-        what = "Products of matrices, 16 bits, not tuned"
-        yield line(what, ratios, peer_of(results), "tilewright bench gemm")
+        for kind, integers in (("16 bits", False), ("int8", True)):
+            rows = [row for row in results["rows"] if (row["dtype"] == "int8") == integers]
+            what = f"Products of matrices, {kind}, not tuned"
+            if rows:
+                yield line(what, ratios_of(rows), peer_of(results), "tilewright bench gemm")
 
 
 def gpu_networks(results: Results) -> Iterator[dict[str, str]]:

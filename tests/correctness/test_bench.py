@@ -23,6 +23,7 @@ from tilewright.runtime.compile import build
 from tilewright.runtime.signature import evaluate
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.operators.conv3d import Conv3d
+from tilewright.topi.operators.gemm import Gemm
 from tilewright.topi.problem import Problem
 
 SMALL = ["--input", "1x4x9x9", "--filter", "4x1x3x3", "--padding", "1", "--target", "llvm"]
@@ -137,6 +138,16 @@ def test_pytorch_is_asked_for_the_same_problem(more, layout):
         wanted = np.moveaxis(wanted, 1, -1)
     error = np.linalg.norm(got - wanted) / np.linalg.norm(wanted)
     assert error < 2 * contest.TOLERANCE[problem.dtype]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_pytorch_multiplies_matrices_of_int8(turned):
+    p = Gemm(m=18, n=16, k=24, dtype="int8", accumulate="int32", transpose_b=turned)
+    arrays = contest.random_arrays(p)
+    tensors = torch_peer.operands(p, arrays, "cpu", False)
+    a, b = arrays.values()
+    wanted = a @ (b.T if turned else b)
+    assert (torch_peer.function(p)(*tensors).numpy() == wanted).all()
 
 
 @pytest.mark.parametrize("epilogue", ["scale_shift+relu", "scale_shift+residual+relu", "bias+silu"])

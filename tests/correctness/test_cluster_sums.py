@@ -10,7 +10,7 @@ import pytest
 from tests.correctness.test_cluster_memory import barriers_of_clusters
 from tests.correctness.test_clusters import HOPPER, TARGETS, _conv, _square
 from tests.support.depthwise import TOLERANCE
-from tests.support.tiles import error_of, lowered
+from tests.support.tiles import check_tile, error_of, lowered
 
 import tilewright
 from tilewright.codegen.cuda import generate
@@ -48,6 +48,12 @@ SUMS: list[tuple[str, Conv, Any]] = [
 @pytest.mark.parametrize(("name", "p", "tile"), SUMS, ids=lambda x: str(x)[:60])
 def test_sums_over_a_cluster_are_right(name: str, p: Conv, tile: Any, target: str) -> None:
     assert error_of(name, p, tile, target) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_sums_of_integers_may_be_the_results(target: str) -> None:
+    p = Gemm(m=20, n=72, k=1040, dtype="int8", transpose_b=True)
+    check_tile("gpu.box_clusters", p, BoxProductTile(24, 1, 1, 64, 3, 4, turned=1), target)
 
 
 @pytest.mark.parametrize(("name", "p", "tile"), SUMS, ids=lambda x: str(x)[:60])

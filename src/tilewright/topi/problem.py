@@ -305,6 +305,10 @@ class Problem(Written):
         """
         return None
 
+    def torch_integers(self, torch: Any) -> Callable[..., Any] | None:
+        """The same of integers, by an operator that PyTorch has for them; None without one."""
+        return None
+
     def plain(self) -> Self:
         """The same problem with dimensions in PyTorch's order."""
         return self

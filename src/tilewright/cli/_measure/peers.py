@@ -71,7 +71,8 @@ class Peers:
             first = next(iter(problem.inputs().values()))
             if len(first.shape) not in (4, 5) and name.endswith("channels_last"):
                 continue  # PyTorch has that format for these only
-            if problem.is_quantized != (name == _QUANTIZED) and name != "ONNX Runtime":
+            takes = name == _QUANTIZED or (name == "PyTorch" and torch_peer.has_integers(problem))
+            if problem.is_quantized != takes and name != "ONNX Runtime":
                 continue  # which has no others for integers
             if problem.is_float8:
                 continue  # which none of them has

@@ -34,7 +34,14 @@ def function(problem: Problem) -> Callable[..., Any]:
     """
     import torch
 
-    found = None if problem.is_8bit else problem.torch_function(torch)
+    found = problem.torch_integers(torch) if problem.is_8bit else problem.torch_function(torch)
     if found is None:
         raise ProblemError(f"PyTorch has no operator {problem.operator} in {problem.dtype}")
     return found
+
+
+def has_integers(problem: Problem) -> bool:
+    """Whether PyTorch has an operator for a problem of integers."""
+    import torch
+
+    return problem.is_quantized and problem.torch_integers(torch) is not None

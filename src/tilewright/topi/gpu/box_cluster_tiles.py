@@ -65,8 +65,9 @@ def cluster_times(problem: Problem) -> dict[BoxProductTile, float]:
     p = suited(problem)
     if p is None or p.pass_ == "wgrad" or p.groups > 1 or p.block or is_phased(p):
         return {}
+    whole = problem.result_dtype == "int32"  # sums as they are
     short = dtype(problem.result_dtype).bytes < dtype(p.accumulate).bytes
-    if not short or are_apart(p) or sliced(p) > 1:
+    if not (short or whole) or are_apart(p) or sliced(p) > 1:
         return {}
     of = Sizes.of(p, problem.result_dtype)
     steps, found = of.taps * of.parts, dict[BoxProductTile, float]()

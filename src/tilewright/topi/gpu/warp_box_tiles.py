@@ -23,7 +23,7 @@ from tilewright.topi.nn.tap_gradients import begins_at_chunks, filled, is_flat
 from tilewright.topi.nn.thin_boxes import depth, is_thin_forward
 from tilewright.topi.nn.thin_boxes import reach as thin_reach
 from tilewright.topi.operators.conv import Conv
-from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
+from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile, reads_turned
 from tilewright.topi.problem import Problem
 
 #: Cycles of a quarter of an SM for a product of 16 channels, and of 8; by how much instructions
@@ -35,6 +35,9 @@ _BEGIN, _FILL, _BOX, _POWER = 3.12, 0.0026, 0.0136, 6.29
 #: How much longer it takes where an SM has few warps, of which none hides what another waits for,
 #: without a producer and with one.
 _ALONE = (1.65, 0.15)
+#: By how much less what a box takes counts where all threads store results of several phases,
+#: which are more than is brought; and microseconds of which a block with more boxes hides more.
+_PHASES, _HIDDEN = 0.88, 1.8
 #: How many times as long products take where an SM has few warps; the least that are not few, of
 #: one phase and of several.
 _IDLE, _WARPS = 1.35, (4, 8)
@@ -47,17 +50,17 @@ _BROUGHT = 820_000
 _LONG = 32
 #: Channels of a warp, and of a result that has few.
 _OWN, _FEW = (8, 16, 32), 32
-#: Registers of a thread beside sums and fragments.
-_OTHERS = 100
+#: Registers of a thread beside sums and fragments, and those that one of groups has at most.
+_OTHERS, _REGISTERS = 100, 240
 #: How many times as long an element of a filter takes that is copied by itself as a vector.
 _SINGLE = 4
 #: Columns of results from which on each warp may store what it has, of its own.
 _NARROW = 4
 #: Channels that fill a sector of memory: rows that are shorter took three times as long.
 _SECTOR = 16
-#: Rows of a tile, beside half of those of an image, where these are more than a few: of fewer,
-#: small boxes lost what they left out.
-_ROWS, _LEAST_ROWS = (1, 2, 4, 8, 16), 8
+#: Rows of a tile, beside all, half or a quarter of those of an image, where these are more than a
+#: few: of fewer, small boxes lost what they left out.
+_ROWS, _LEAST_ROWS = (1, 2, 4, 8, 16), 6
 #: Channels of a tile of images of few.
 _MOST = 128
 #: How many times as long loads of pixels by words take, and by elements.
@@ -166,13 +169,15 @@ def warp_times(problem: Problem) -> dict[WarpBoxTile, float]:
     slices, channels, deep, thin = of.slices, of.channels, of.deep, is_thin_forward(problem)
     # Of groups that are joined, and turned, threads copy a filter by elements.
     joined = problem.groups > 1 and of.made != of_a_group(problem)[1]
-    single = joined or problem.pass_ == "dgrad"
+    turned = reads_turned(problem, of.eights)
+    single = not turned and (joined or problem.pass_ == "dgrad")
     vector = math.gcd(problem.channels // problem.groups, 8) if not single else 1 / _SINGLE
     steps = widths(problem.dtype).step(deep)
-    filters = of.taps * of.phases * channels * deep // steps * (steps + APART) * 2
-    half = -(-of.extents[1] // 2)
-    halves = {half} if _LEAST_ROWS < half < _ROWS[-1] else set[int]()
-    for rows, columns, images in product(sorted({*_ROWS, *halves}), (8, 16), (1, 2, 4)):
+    filters = of.taps * of.phases * 2
+    filters *= deep * (channels + APART) if turned else channels * deep // steps * (steps + APART)
+    cut = {-(-of.extents[1] // n) for n in (1, 2, 4)}
+    every = sorted({*_ROWS, *(n for n in cut if _LEAST_ROWS < n < _ROWS[-1])})
+    for rows, columns, images in product(every, (8, 16), (1, 2, 4)):
         box = (images, rows, columns)
         least = zip(box, of.extents, (1, 1, 9), strict=True)
         if any(n >= 2 * max(e, few) for n, e, few in least):
@@ -203,13 +208,15 @@ def warp_times(problem: Problem) -> dict[WarpBoxTile, float]:
             staged = 2 * math.prod(box) * of.phases * (channels + 8)
             shared = stages * brought + filters + staged + BARRIERS
             resident = occupancy(MACHINE, tile.groups + producer, min(255, registers), shared)
-            if registers > 255 or not resident:
+            if registers > (255 if thin else _REGISTERS) or not resident:
                 continue
             each = min(boxes, -(-boxes * others // (MACHINE.sms * resident)))
             blocks = -(-boxes // each) * others
             turns = -(-blocks // (MACHINE.sms * resident)) * each
             busy = min(resident, -(-blocks // MACHINE.sms))
             warps, cycles = tile.groups, _cycles(of, tile, 3 * staged + brought)
+            together = of.phases > 1 and not producer
+            cycles *= _PHASES if together else 1
             cycles *= _IDLE if busy * warps < _WARPS[of.phases > 1] else 1
             short = producer and own < min(_LONG, channels)
             overlapping = (
@@ -219,7 +226,8 @@ def warp_times(problem: Problem) -> dict[WarpBoxTile, float]:
             )  # fmt: skip
             fill = busy * filters / (2 * vector * warps * WARP)
             cost = _BEGIN + _FILL * fill + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
-            cost += of.copying + (stages == 2) * turns * busy * brought / _BROUGHT
+            cost += of.copying + _HIDDEN / turns
+            cost += (stages == 2 and not together) * turns * busy * brought / _BROUGHT
             found[replace(tile, boxes=each)] = cost
     return found
 

@@ -143,7 +143,8 @@ def _pixel_boxes(p: Conv) -> tuple[tuple[float, float, tuple[int, int, int]], ..
     """Boxes, each behind how far it is from what a step should have, and what all bring."""
     extents, found = (p.batch, *p.out_image), []
     wanted = 2 * _PIXELS if is_thin(p) else _PIXELS
-    wanted = _PIXELS // 2 if max(p.kernel) == 1 else wanted
+    apart = p.groups > 1 and max(p.stride) > 1  # a box of x is four times as large
+    wanted = _PIXELS // 2 if max(p.kernel) == 1 or apart else wanted
     phases = math.prod(min(s, k) for s, k in zip(p.stride, p.kernel, strict=True))
     for images, rows, columns in product((1, 2, 4, 8), (1, 2, 4, 8, 16), (8, 16, 32, 64)):
         box = (images, rows, columns)

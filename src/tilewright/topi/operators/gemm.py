@@ -199,6 +199,13 @@ class Gemm(Problem):
         }  # fmt: skip
         return passes[self.pass_]
 
+    def torch_integers(self, torch: Any) -> Callable[..., Any] | None:
+        """``torch._int_mm`` of matrices of int8; on a GPU it takes more than 16 rows."""
+        asked = (self.dtype, self.pass_, self.epilogue, self.batch, self.transpose_a)
+        if asked != ("int8", "forward", (), 1, False):
+            return None
+        return lambda a, b: torch._int_mm(a, b.T if self.transpose_b else b)
+
 
 #: An element of a matrix: of (index of the batch, row, column).
 Read = Callable[[Any, Any, Any], Any]

@@ -20,13 +20,15 @@ from tilewright.topi.stages import image_axes
 
 def blocks_of(
     out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool, alike: bool,
-    together: bool = False, along: str = "blockIdx.x", by_box: bool = False,
+    together: bool = False, along: str = "blockIdx.x", by_box: bool = False, in_turn: bool = False,
 ) -> tuple[IterVar, IterVar, list[list[IterVar]], list[IterVar]]:  # fmt: skip
     """The loops over blocks and over the boxes of each, which are one unless a block computes them
     ``one_by_one``, and of a box those over pixels and over channels. Boxes of a block have the same
     channels and phase where it has ``alike`` ones, and of all phases where these are
     ``together``. Blocks lie ``along`` an axis of the launch. Tiles of the channels of a box follow
-    one another ``by_box``, else those of all boxes with the same channels do."""
+    one another ``by_box``, else those of all boxes with the same channels do. Boxes that follow
+    one another are a block's, or go to all blocks ``in_turn``: what neighbours both see is then in
+    the cache."""
     images = Images(d.problem.result_layout)
     if images.block:
         n, c, *space, within_block = out.op.axis
@@ -91,7 +93,10 @@ def blocks_of(
         outer = [*phases, part] if alike else []
         loops = [whole] if alike else [whole, part] if by_box else [part, whole]
         out.reorder(*outer, *loops, *ranks, *own)
-        block, box = out.split(out.fuse(*loops), factor=tile.boxes)
+        if in_turn:
+            box, block = out.split(out.fuse(*loops), nparts=tile.boxes)
+        else:
+            block, box = out.split(out.fuse(*loops), factor=tile.boxes)
         out.reorder(block, *ranks, box)
         block = out.fuse(*outer, block, *ranks)
     elif phases and isinstance(tile, BoxProductTile) and tile.staged and not free:

@@ -23,15 +23,17 @@ from tilewright.topi.pieces.thread_order import neighbours
 
 def store(
     out: Stage, d: BoxDeclaration, tile: BlockTile, one_by_one: bool = False, alike: bool = True,
-    together: bool = False, cluster: int = 1,
+    together: bool = False, cluster: int = 1, in_turn: bool = False,
 ) -> tuple[IterVar, IterVar, tuple[IterVar, IterVar] | None]:  # fmt: skip
     """Whole rows of results from shared memory, or in layouts in which channels lie in blocks, or
     first, whole rows of those; returns the loops over blocks and over the boxes of each, as
     :func:`~tilewright.topi.pieces.box_blocks.blocks_of`, and where warps or TMA store parts of
     these, those over groups and parts. Of a ``cluster``, each block along blockIdx.x stores its
-    share of the results of one."""
+    share of the results of one. Boxes go to blocks ``in_turn`` as there."""
     along = "blockIdx.x" if cluster == 1 else CLUSTERS
-    block, box, pixel, channels = blocks_of(out, d, tile, one_by_one, alike, together, along)
+    block, box, pixel, channels = blocks_of(
+        out, d, tile, one_by_one, alike, together, along, in_turn=in_turn
+    )
     images, flat = Images(d.problem.result_layout), [x for place in pixel for x in place]
     *own, c = [*flat, *channels] if images.last else [channels[0], *flat, *channels[1:]]
     chunk = min(widths(d.output.dtype).chunk, tile.channels)

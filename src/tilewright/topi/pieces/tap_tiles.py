@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from tilewright.topi.parameters import later
 from tilewright.topi.pieces.block_tiles import OwnWarps
@@ -68,3 +69,10 @@ class WarpBoxTile(OwnWarps):
     @property
     def box(self) -> tuple[int, int, int]:
         return self.images, self.rows, self.columns
+
+
+def reads_turned(p: Any, eights: bool) -> bool:
+    """Whether a filter lies in shared memory as it does in memory, channels of the result side by
+    side, and warps turn it: that of a gradient by the input in groups that have whole 16 bytes, of
+    which no products are of ``eights``; a warp has 16 channels of these or more."""
+    return p.pass_ == "dgrad" and p.channels // p.groups % 8 == 0 and p.groups > 1 and not eights

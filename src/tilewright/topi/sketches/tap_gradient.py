@@ -2,8 +2,9 @@
 
 A block computes some filters by some channels of all taps. Step by step TMA brings a box of pixels
 of dy, and of x all that the taps see there; from shared memory, where channels lie side by side,
-warps load fragments of both, those of dy once for all of their taps. Each of ``splits`` blocks sums
-a part of the pixels; another kernel adds these in a fixed order.
+warps load fragments of both, those of dy once for all of their taps. ``splits`` blocks take boxes
+in turn, so that all read what lies near at a time, and sum a part of the pixels each; another
+kernel adds these in a fixed order.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ def schedule_tap_gradient(d: TapDeclaration, tile: TapGradientTile) -> Schedule:
     parts = list(s.in_tf32(total, 3)) if apart else []
     at = _steps(s[total], d)
     if added:
-        writer = s.rfactor(total, s[total].split(at, nparts=tile.splits)[0])
+        writer = s.rfactor(total, s[total].split(at, factor=tile.splits)[1])
         add_parts(s, d.output, total)
         total = s.cache_write(writer, "fragment")
         at = s[total].op.reduce_axis[0]

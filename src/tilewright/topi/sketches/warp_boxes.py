@@ -24,20 +24,17 @@ from tilewright.topi.pieces.box_stores import store
 from tilewright.topi.pieces.operand_copies import copy
 from tilewright.topi.pieces.pixel_fragments import load_fragments
 from tilewright.topi.pieces.step_sums import axes_of
-from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile
+from tilewright.topi.pieces.tap_tiles import APART, WarpBoxTile, reads_turned
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.stages import scheduled
 
-#: By type: the product, that of eight channels, and the loads of pixels and of taps.
+#: By type: the product, that of eight channels, and the loads of pixels and of taps, also turned.
 _INSTRUCTIONS: dict[str, tuple[Instruction, ...]] = {
-    "float16": (found.mma_f16, found.mma_f16_8, found.ldmatrix_a_blocks_f16, found.ldmatrix_b_f16),
-    "bfloat16": (
-        found.mma_bf16,
-        found.mma_bf16_8,
-        found.ldmatrix_a_blocks_bf16,
-        found.ldmatrix_b_bf16,
-    ),
-}
+    "float16": (found.mma_f16, found.mma_f16_8, found.ldmatrix_a_blocks_f16, found.ldmatrix_b_f16,
+                found.ldmatrix_b_trans_f16),
+    "bfloat16": (found.mma_bf16, found.mma_bf16_8, found.ldmatrix_a_blocks_bf16,
+                 found.ldmatrix_b_bf16, found.ldmatrix_b_trans_bf16),
+}  # fmt: skip
 #: Products of a warp up to which the loops over taps are written out.
 _UNROLLED = 512
 
@@ -52,9 +49,13 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     copy(s, copies)
     boxes = s.cache_read(d.left, "shared", [pixels])
     filters = s.cache_read(d.right, "shared", [d.sum])
+    turned = reads_turned(d.problem, d.boxes.eights)
+    if turned:
+        s[filters].transform_layout(lambda *at: (*at[:-2], at[-1], at[-2]))
+        (filters,) = s[filters].op.outputs
     taps = s.cache_read(filters, "fragment", [d.sum])
     results, out = staged(s, d), s[d.output]
-    block, box, own = store(out, d, tile, one_by_one=True, together=True)
+    block, box, own = store(out, d, tile, one_by_one=True, together=True, in_turn=True)
     for numbers in d.numbers:
         share(s[numbers], tile, block, out)
     thread, place = (None, box) if own is None else (out.marks[own[0]].thread, own[1])
@@ -82,7 +83,7 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     sums.unroll(n, x, *down, y, *phase, f, *near)
     if products <= _UNROLLED:
         sums.unroll(across, *far)
-    multiply, multiply_eight, load_pixels, load_taps = _INSTRUCTIONS[d.problem.dtype]
+    multiply, multiply_eight, load_pixels, *loads = _INSTRUCTIONS[d.problem.dtype]
     sums.tensorize(pairs[0], multiply_eight if d.boxes.eights else multiply)
 
     stage = s[pixels]
@@ -101,26 +102,28 @@ def schedule_warp_boxes(d: BoxDeclaration, tile: WarpBoxTile) -> Schedule:
     stage = s[taps]
     stage.compute_at(sums, far[0] if far else across)
     *others, f, k = stage.op.axis
-    if products > _UNROLLED and tile.own % 16 == 0:  # of others, registers keep most
+    # Of few, registers keep most.
+    if turned or (products > _UNROLLED and tile.own % 16 == 0):
         fo, f = stage.split(f, factor=16)
         ko, k = stage.split(k, factor=16)
         stage.reorder(*others, fo, ko, k, f)
         stage.unroll(*others, fo, ko)
-        stage.tensorize(k, load_taps)
+        stage.tensorize(k, loads[turned])
     else:
         k, pair = stage.split(k, factor=2)
         stage.unroll(*others, f, k)
         stage.vectorize(pair)
     stage = s[filters]
     stage.compute_at(out, block)
-    *others, f, c = stage.op.axis
-    stage.storage_align(f, extent_of(c), APART)
+    *others, row, column = stage.op.axis
+    stage.storage_align(row, tile.channels if turned else extent_of(column), APART)
+    f, c = (column, row) if turned else (row, column)
     forward = d.problem.pass_ == "forward"
     outer, inner = (f, c) if forward else (c, f)  # neighbours in the filter, too
     lanes = math.gcd(d.problem.channels // d.problem.groups, 8)
     inner, lane = stage.split(inner, factor=lanes)
     order = [outer, inner]
-    if lanes > 1 and not forward:  # each element of a vector goes to another row
+    if lanes > 1 and not (forward or turned):  # each element of a vector goes to another row
         outer, k = stage.split(outer, factor=2 * EIGHT)
         some, inner = stage.split(inner, factor=WARP // (2 * EIGHT))
         order = [outer, some, inner, k]
