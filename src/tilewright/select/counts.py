@@ -17,6 +17,9 @@ from tilewright.topi.columns import Tiles
 
 Array: TypeAlias = np.ndarray[Any, Any]
 
+#: Microseconds that a load takes that misses the caches, and that a launch takes.
+LATENCY, LAUNCH = 0.7, 1.0
+
 
 @dataclass
 class Cost:

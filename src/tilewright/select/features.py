@@ -13,14 +13,12 @@ import numpy as np
 
 from tilewright.ir.dtype import dtype
 from tilewright.select.cost import cost
-from tilewright.select.counts import Array, Cost, held_apart
+from tilewright.select.counts import LATENCY, LAUNCH, Array, Cost, held_apart
 from tilewright.select.staged import Staged
 from tilewright.target.devices import LINE, SCHEDULERS, SECTOR, THREAD_REGISTERS, Gpu
 from tilewright.topi.gpu.machine import occupancy
 from tilewright.topi.operators.conv import Conv
 
-#: Microseconds that a load takes that misses the caches, and that a launch takes.
-_LATENCY, _LAUNCH = 0.7, 1.0
 #: Registers of a thread that hold neither inputs nor sums.
 _OTHERS = 24
 #: Sectors that an SM sends, and is brought, in a cycle.
@@ -29,7 +27,7 @@ _SENT, _BROUGHT = 2, 4
 
 def roofline(p: Conv, machine: Gpu) -> float:
     """The least microseconds that a problem takes on a device, with its launch."""
-    return max(p.bytes / machine.bandwidth, _multiplies(p) / machine.rate) + _LAUNCH
+    return max(p.bytes / machine.bandwidth, _multiplies(p) / machine.rate) + LAUNCH
 
 
 def _multiplies(p: Conv) -> int:
@@ -101,8 +99,8 @@ def _derived(p: Conv, k: Cost, machine: Gpu, apart: bool) -> list[Array]:
     moved = loads * lines + k.stores * np.maximum(1.0, sent / _SENT)
     first = most * warps * moved / machine.clock
     second = k.blocks * k.unique * (k.run + SECTOR) / np.maximum(k.run, 1) / machine.cache
-    waits = whole * k.rounds * _LATENCY
-    flight = resident * 32 * k.ahead * k.load_bytes / (machine.bandwidth / sms * _LATENCY)
+    waits = whole * k.rounds * LATENCY
+    flight = resident * 32 * k.ahead * k.load_bytes / (machine.bandwidth / sms * LATENCY)
     slowest = np.maximum.reduce([issue, first, second, least / np.minimum(1.0, flight)])
     rough = np.maximum(least, slowest) + waits
     results = _results(p)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ir.dtype import dtype
-from tilewright.select.counts import Array, held_apart, parameters
+from tilewright.select.counts import LATENCY, LAUNCH, Array, held_apart, parameters
 from tilewright.select.products import NUMBERED, Products, inside, products
 from tilewright.target.devices import (
     BANKS,
@@ -27,8 +27,8 @@ from tilewright.target.devices import (
 )
 from tilewright.topi.operators.conv import Conv
 
-#: Microseconds that a load takes that misses the caches, a row of products, and a launch.
-_LATENCY, _ROW, _LAUNCH = 0.7, 0.1, 1.0
+#: Microseconds that a row of products takes.
+_ROW = 0.1
 #: Of the peak of tensor cores, what instructions of a warp reach on the newest.
 _OF_PEAK = {"wgmma": 0.85, "mma": 0.5}
 #: Parameters of a template that are features themselves.
@@ -38,7 +38,7 @@ _KNOBS = 10
 def least(p: Conv, machine: Gpu) -> float:
     """The least microseconds that a problem takes on a device, with its launch."""
     rate = _rate(p, "wgmma", machine) * machine.sms
-    return max(p.bytes / machine.bandwidth, inside(p) * _times(p) / rate) + _LAUNCH
+    return max(p.bytes / machine.bandwidth, inside(p) * _times(p) / rate) + LAUNCH
 
 
 def product_features(
@@ -103,12 +103,12 @@ def _derived(p: Conv, k: Products, floor: float, machine: Gpu, apart: bool) -> l
     multiply = most * k.multiplies / _rate(p, k.rate, machine)
     cache, memory = k.loaded / machine.cache, p.bytes / machine.bandwidth
     build = most * k.built / ((BANKS * WORD) * machine.clock)
-    waits, rows = waves * k.rounds * _LATENCY, waves * k.rows * _ROW
+    waits, rows = waves * k.rounds * LATENCY, waves * k.rows * _ROW
     issue = most * warps * k.issued / SCHEDULERS / machine.clock
     added = 8.0 * k.chunks * math.prod(p.filter_shape) / machine.cache
     summed = np.where(k.chunks > 1, added, 0.0)
     times = (multiply, cache, memory, build, waits, rows, multiply * 64 / k.width, issue, summed,
-             np.maximum(np.maximum(multiply, cache), memory) + build + _LAUNCH,
+             np.maximum(np.maximum(multiply, cache), memory) + build + LAUNCH,
              multiply + cache + memory + build)  # fmt: skip
     return [
         *(_log(t / floor) for t in times),

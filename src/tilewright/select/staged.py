@@ -12,13 +12,12 @@ from tilewright.select.counts import Array, held_apart
 from tilewright.target.devices import WARP, Gpu
 from tilewright.topi.columns import tile_of
 from tilewright.topi.gpu.machine import ISSUE, busy, occupancy
-from tilewright.topi.gpu.staged_times import Work, written
+from tilewright.topi.gpu.staged_times import WAITS, Work, written
 from tilewright.topi.problem import Problem
 from tilewright.topi.template import Template
 
-#: Microseconds until a tile is there that is copied while nothing is computed, or something, and
-#: bytes that an SM copies in a cycle.
-_WAITS, _COPIED = (1.2, 0.7), 28.0
+#: Bytes that an SM copies in a cycle.
+_COPIED = 28.0
 
 
 @dataclass
@@ -88,7 +87,7 @@ class Staged:
         issued = written(k.issued)
         cycles = self.turns * busy(k.products, k.loads, issued) + k.once * ISSUE
         copied = self.turns * k.brought / _COPIED
-        waits = whole * np.where(self.stages == 1, self.turns * _WAITS[0], _WAITS[1])
+        waits = whole * np.where(self.stages == 1, self.turns * WAITS[0], WAITS[1])
         scale = least * machine.clock  # cycles that the problem takes at least
         return [
             log(most * k.warps * cycles / scale), log(most * copied / scale),

@@ -17,7 +17,7 @@ from tilewright.topi.gpu.machine import CACHE, ISSUE, MACHINE, MEMORY, busy, mic
 #: Multiplications written out that the instruction cache still holds; how much longer others take.
 _CACHED, _MISSED = 1900, 0.2
 #: Microseconds until a tile is there that is copied while nothing else is computed, or something.
-_WAITS = 1.2, 0.7
+WAITS = 1.2, 0.7
 #: Bytes of a row of a box that take as long as fewer do, and that each row takes more.
 _SHORT, _ROW = 80, 12
 #: Tiles of a block, one after another, besides as many as let the blocks that SMs hold have all, or
@@ -92,7 +92,7 @@ class Work:
         time = micros(
             issue / MACHINE.clock / MACHINE.sms, blocks * turns * self.brought / CACHE,
             self.moved / MEMORY, blocks / (resident * MACHINE.sms),
-            np.where(stages == 1, *_WAITS), resident,
+            np.where(stages == 1, *WAITS), resident,
         )  # fmt: skip
         return np.where(fit > 0, time, np.inf)
 
