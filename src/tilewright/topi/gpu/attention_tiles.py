@@ -8,7 +8,11 @@ from tilewright.target.devices import COMMON_SHARED, H200, REGISTERS, RESERVED
 from tilewright.target.target import Target
 from tilewright.topi.gpu.machine import occupancy
 from tilewright.topi.operators.attention import Attention
-from tilewright.topi.pieces.attention import AttentionGroupTile, AttentionMmaTile
+from tilewright.topi.pieces.attention import (
+    AttentionGroupTile,
+    AttentionMmaTile,
+    reads_mask_ahead,
+)
 from tilewright.topi.pieces.group_rows import GROUP_ROWS
 from tilewright.topi.problem import Problem
 
@@ -102,7 +106,7 @@ def attention_group_times(p: Attention, target: Target) -> dict[AttentionGroupTi
     room for, as many warps as there are."""
     depth, width = (-(-n // 64) * 64 for n in (p.depth, p.width))
     whole = [-(-p.keys // 16) * 16] if p.keys <= _KEYS else []
-    found, masked = dict[AttentionGroupTile, float](), p.mask[-2:] == (p.rows, p.keys)
+    found, masked = dict[AttentionGroupTile, float](), reads_mask_ahead(p)
     for groups, step in product(range(1, 5), (*whole, *_GROUP_STEPS)):
         steps, most = -(-p.keys // step), REGISTERS // (32 * 4 * groups)
         rows = GROUP_ROWS * groups

@@ -54,6 +54,11 @@ def declare_mma(p: Any, tile: AttentionMmaTile, batch: Any = None) -> AttentionD
     return declare_attention(p, rounded=True, fill=fill, together=bool(tile.step))
 
 
+def reads_mask_ahead(p: Any) -> bool:
+    """Whether a mask is of numbers of all rows and keys: of bytes each takes a register."""
+    return bool(p.mask) and not p.mask_dtype and p.mask[-2:] == (p.rows, p.keys)
+
+
 @dataclass(frozen=True)
 class AttentionGroupTile:
     """A block has ``groups`` warpgroups, of 64 rows each. It takes ``step`` keys at a time, which

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tilewright import te
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.attention import AttentionDeclaration
-from tilewright.topi.pieces.attention import AttentionGroupTile
+from tilewright.topi.pieces.attention import AttentionGroupTile, reads_mask_ahead
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, LANES, bring_rows, multiply_rows
 from tilewright.topi.pieces.tiling import extent_of, thread_axes
 from tilewright.topi.pieces.warp_rows import (
@@ -48,9 +48,9 @@ def schedule_attention_wgmma(d: AttentionDeclaration, tile: AttentionGroupTile) 
     multiply_rows(values, [turn], j, p.dtype, "j", extent_of(values.op.axis[-1]))
     update_rows(s, d.largest, values, turn, tile.step)
     sum_rows_with(s, d.total, out, group, values, turn, tile.step)
-    # A mask of all rows and keys is read while tensor cores multiply, or a step ahead.
-    whole = p.mask[-2:] == (p.rows, p.keys)
-    given = [s.cache_read(d.inputs["mask"], "fragment", [d.masked])] if whole else []
+    # A mask is read while tensor cores multiply, or a step ahead.
+    ahead = reads_mask_ahead(p)
+    given = [s.cache_read(d.inputs["mask"], "fragment", [d.masked])] if ahead else []
     made = [d.scores, d.masked, d.powers, d.factors]
     hold(s, values, turn, *given, *made)
     for tensor in (*given, *made[1:]):
