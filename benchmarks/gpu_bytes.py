@@ -2,7 +2,8 @@
 
 The 23 layers of ResNet-50, forward, channels last and in blocks of 32: sums of int8 with a bias,
 requantised to int8 in the same kernel, by the first choice without measuring, exact on all
-elements; the same choice in float16 with channels last; cuDNN's own int8, the fastest of its first
+elements; the same choice in float16 with channels last, filters and what else is a layer's own
+constants of both, as in inference; cuDNN's own int8, the fastest of its first
 ``--plans`` plans, where the package nvidia-cudnn-frontend is installed (cudnn_bytes.py); and
 PyTorch in float16, cuDNN's search switched on. Medians of CUDA-graph replays that take turns,
 inputs rotated past the cache.
@@ -17,7 +18,6 @@ import math
 import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from typing import Any
@@ -42,7 +42,13 @@ def quantised(layer: tuple[int, ...], batch: int, layout: str) -> Conv:
     """The problem of a layer; of few channels, images with channels last have results in blocks."""
     p = problem(layer, "forward", batch, "int8").replace(epilogue=_STEPS)
     block = int(layout.strip("NCHW") or 1)
-    return p.replace(**{"layout" if p.channels % block == 0 else "out_layout": layout})
+    p = p.replace(**{"layout" if p.channels % block == 0 else "out_layout": layout})
+    return p.replace(constants=tuple(name for name in p.inputs() if name != "data"))
+
+
+def halved(layer: tuple[int, ...], batch: int) -> Conv:
+    """The same layer in float16, without an epilogue."""
+    return problem(layer, "forward", batch, "float16", constants=("filter",))
 
 
 class Bytes:
@@ -65,9 +71,12 @@ class Bytes:
         self.scale = torch.rand(p.out_channels, device="cuda") * 4 / math.sqrt(depth)
         self.results = [torch.full(made, 99, device="cuda", dtype=torch.int8) for _ in self.x]
 
-    def call(self, kernel: Any, number: int) -> None:
-        k = number % self.sets
-        kernel(self.x[k], self.w, self.bias, self.scale, self.results[k])
+    def ours(self, kernel: Any) -> Callable[[int], Any]:
+        """The kernel's call; what it computes of constants alone is computed now."""
+        own = self.w, self.bias, self.scale
+        pairs = zip(self.x, self.results, strict=True)
+        every = [kernel.prepared((x, *own, result)) for x, result in pairs]
+        return lambda number: kernel(*every[number % self.sets])
 
     def exact(self) -> Any:
         """The result of the first images; in float64, of which no algorithm rounds such sums."""
@@ -107,7 +116,7 @@ def channels_first(t: Any) -> Any:
 
 def row(layer: tuple[int, ...], batch: int, layout: str, tried: int, plans: int) -> dict[str, Any]:
     """What one layer takes."""
-    p, half = quantised(layer, batch, layout), problem(layer, "forward", batch, "float16")
+    p, half = quantised(layer, batch, layout), halved(layer, batch)
     given, halves = Bytes(p), Operands(half)
     exact, calls, names = given.exact(), dict[str, tuple[Callable[[int], Any], int]](), {}
     for rank in range(tried):
@@ -115,13 +124,14 @@ def row(layer: tuple[int, ...], batch: int, layout: str, tried: int, plans: int)
         if found is None or found[0] is None:
             continue
         given.results[0].fill_(99)
-        given.call(found[0], 0)
+        call = given.ours(found[0])
+        call(0)
         wrong = int((given.results[0] != exact).sum())
         if wrong:
             raise SystemExit(f"{p} {found[1]}: {wrong} results are not exact")
-        calls[str(rank)], names[str(rank)] = (partial(given.call, found[0]), given.sets), found[1]
+        calls[str(rank)], names[str(rank)] = (call, given.sets), found[1]
     kernel, _ = built(half, 0)
-    calls["float16"] = partial(halves.ours, kernel), halves.sets
+    calls["float16"] = halves.ours(kernel), halves.sets
     calls["PyTorch"] = halves.theirs(True), halves.sets
     skipped = ""
     try:
@@ -166,7 +176,7 @@ def main() -> None:
     layers.sort(key=lambda x: (options.layouts.index(x[2]), options.batch.index(x[1])))
     jobs = [(quantised(*x), rank) for x in layers for rank in range(options.tried)]
     halves = dict.fromkeys((layer, batch) for layer, batch, _ in layers)
-    jobs += [(problem(layer, "forward", batch, "float16"), 0) for layer, batch in halves]
+    jobs += [(halved(layer, batch), 0) for layer, batch in halves]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(_ahead, jobs, chunksize=4))
     import torch
@@ -187,7 +197,8 @@ def main() -> None:
                 mean = f"{geometric_mean(values):.2f} in the mean of {len(values)}"
                 print(f"{layout}, batch {batch}: {column}: {mean}, {min(values):.2f} at least")
     results = {"environment": measure.environment("torch"), "settings": vars(options), "rows": rows}
-    print(measure.save("h200_gpu_bytes", results, options.out))
+    only = "".join(f"_{n}" for n in options.batch) if len(options.batch) == 1 else ""
+    print(measure.save(f"h200_gpu_bytes{only}", results, options.out))
 
 
 if __name__ == "__main__":

@@ -26,7 +26,6 @@ import math
 import statistics
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from functools import partial
 from itertools import product
 from multiprocessing import get_context
 from typing import Any, NamedTuple
@@ -130,8 +129,9 @@ def _allowed(p: Convolution) -> float:
 
 
 def problem(
-    given: tuple[Any, ...], pass_: str, batch: int, dtype: str, precision: str = "exact"
-) -> Convolution:
+    given: tuple[Any, ...], pass_: str, batch: int, dtype: str, precision: str = "exact",
+    constants: tuple[str, ...] = (),
+) -> Convolution:  # fmt: skip
     """The problem of a :class:`Layer`."""
     layer = Layer(*given)
     precision, dtype = (dtype, "float32") if dtype in _TIMES else (precision, dtype)
@@ -145,7 +145,7 @@ def problem(
         (layer.filters, layer.channels // layer.groups, *kernel), layer.groups,
         stride=layer.stride, padding=padding, pass_=pass_, dtype=dtype, precision=precision,
         layout=("NWC", "NHWC", "NDHWC")[len(image) - 1],
-        out_dtype="float16" if dtype in FLOAT8 else "",
+        out_dtype="float16" if dtype in FLOAT8 else "", constants=constants,
     )  # fmt: skip
 
 
@@ -161,8 +161,11 @@ def built(p: Convolution, rank: int) -> Any:
         return None
     template, tile = found[rank]
     declared = template.declare(p, tile)
+    known = [declared.inputs[name] for name in p.constants]
     try:
-        kernel = tilewright.build(template.schedule(declared, tile), declared.args, TARGET)
+        kernel = tilewright.build(
+            template.schedule(declared, tile), declared.args, TARGET, constants=known
+        )
     except TilewrightError as error:
         return None, f"{template.name}: {error}"
     return kernel, f"{template.name} {tile}"
@@ -194,10 +197,13 @@ class Operands:
         if p.pass_ != "wgrad":
             self.results = [torch.full_like(self.results[0], math.nan) for _ in range(self.sets)]
 
-    def ours(self, kernel: Any, number: int) -> None:
-        k, pass_ = number % self.sets, self.p.pass_
-        first = self.dy[k] if pass_ == "dgrad" else self.x[k]
-        kernel(first, self.dy[k] if pass_ == "wgrad" else self.w, self.results[k])
+    def ours(self, kernel: Any) -> Callable[[int], Any]:
+        """The kernel's call; what it computes of constants alone is computed now."""
+        pass_ = self.p.pass_
+        first = self.dy if pass_ == "dgrad" else self.x
+        second = self.dy if pass_ == "wgrad" else [self.w] * self.sets
+        every = [kernel.prepared(args) for args in zip(first, second, self.results, strict=True)]
+        return lambda number: kernel(*every[number % self.sets])
 
     def theirs(self, last: bool, wide: bool = False) -> Callable[[int], Any]:
         """PyTorch's call, in either layout; in float32 where it is ``wide``."""
@@ -289,12 +295,13 @@ class Tried:
                 self.refused.append(name)
                 continue
             given.results[0].fill_(math.nan)
-            given.ours(kernel, 0)
+            call = given.ours(kernel)
+            call(0)
             error = float((given.results[0].float() - exact).norm() / exact.norm())
             if not error < _allowed(p):
                 raise SystemExit(f"{p} {name}: relative error {error:.2g}")
             key = f"{p.dtype} {rank}"
-            self.calls[key], self.names[key] = partial(given.ours, kernel), name
+            self.calls[key], self.names[key] = call, name
             self.error = max(self.error, error)
 
     def best(self, found_us: dict[str, float]) -> str:
@@ -348,12 +355,14 @@ def main() -> None:
     parser.add_argument("--precision", default="exact", choices=["exact", "half"])
     parser.add_argument("--tried", type=int, default=6, help="schedules of each problem")
     parser.add_argument("--passes", nargs="+", default=list(PASSES), choices=PASSES)
+    parser.add_argument("--inference", action="store_true", help="forward, of constant filters")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
-    if options.dtype in FLOAT8:  # which has no gradients
+    if options.dtype in FLOAT8 or options.inference:  # which have no gradients
         options.passes = ["forward"]
+    constants = ("filter",) if options.inference else ()
     problems = [
-        problem(layer, pass_, options.batch, options.dtype, options.precision)
+        problem(layer, pass_, options.batch, options.dtype, options.precision, constants)
         for name in options.layers
         for pass_ in options.passes
         for layer in LAYERS[name]
@@ -385,7 +394,8 @@ def main() -> None:
     results = {"environment": environment, "settings": vars(options), "rows": rows}
     file = "_".join(["h200_gpu_dense", *(n for n in options.layers if n != "resnet")])
     if options.dtype not in FLOAT8 and options.passes != list(PASSES):
-        file += "".join(f"_{pass_}" for pass_ in options.passes)
+        passes = ["inference"] if options.inference else options.passes
+        file += "".join(f"_{pass_}" for pass_ in passes)
     file += f"_{options.dtype}" + ("_half" if options.precision == "half" else "")
     if not all(Layer(*layer).batch for name in options.layers for layer in LAYERS[name]):
         file += f"_{options.batch}"

@@ -49,6 +49,35 @@ def test_tiles_of_several_instructions_are_exact(
     check_tile(name, p, tile, target)
 
 
+def _constant(image: str, filter: str, **more: Any) -> Conv:
+    steps = {"dtype": "int8", "layout": "NHWC", "epilogue": "bias+dequantize+relu+quantize(1)"}
+    return Conv.parse(image, filter, 1, constants=("filter",), **steps | more)
+
+
+#: Blocks that ask for all of a filter before their image: step by step, channels as rows, of boxes
+#: that all taps read and of taps one by one, in blocks of channels that are copied, and in floats.
+_FIRST = (
+    ("gpu.whole_boxes", _constant("1x512x3x3", "40x512x1x1"),
+     BoxProductTile(64, 1, 1, 32, 3, kept=1)),
+    ("gpu.whole_boxes", _constant("1x512x3x3", "64x512x1x1"),
+     BoxProductTile(8, 1, 1, 64, 3, turned=1)),
+    ("gpu.whole_boxes", _constant("1x128x3x3", "64x128x1x1", dtype="float16", epilogue="bias"),
+     BoxProductTile(16, 1, 1, 64, 2, turned=1)),
+    ("gpu.window_products", _constant("1x32x3x5", "70x32x3x3", padding=1),
+     BoxProductTile(16, 1, 1, 64, 10, turned=1, kept=1)),
+    ("gpu.box_products", _constant("1x64x5x5", "64x64x3x3", layout="NCHW32", padding=1, stride=2),
+     BoxProductTile(1, 1, 8, 64, 10, turned=1, kept=1)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("name", "p", "tile"), _FIRST, ids=str)
+def test_a_block_may_ask_for_all_of_a_filter_first(
+    name: str, p: Conv, tile: BoxProductTile, target: str
+) -> None:
+    check_tile(name, p, tile, target)
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("changes", [
     {"stride": 2, "epilogue": "bias+relu"}, {"pass_": "dgrad"}, {"pass_": "dgrad", "stride": 2},

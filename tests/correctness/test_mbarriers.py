@@ -158,11 +158,22 @@ def test_parities_are_right_in_whatever_order_threads_and_loads_go_on(
 @pytest.mark.parametrize("over", [False, True])
 def test_all_other_copies_are_under_way_while_threads_read_one(stages: int, over: bool) -> None:
     """A copy is filled again when its threads have read it; not so one that products still read."""
-    by_threads, by_products = windows(rows=3, stages=stages, over=over), boxed(stages=stages)
+    by_threads = windows(rows=3, stages=stages, over=over)
+    by_products = boxed(stages=stages, k=264)
     for (schedule, args), ahead in ((by_threads, stages - 1), (by_products, stages - 2)):
         (func,) = lower(schedule, list(args), HOPPER).funcs
         found = [s for s in steps(func.body) if isinstance(s, Queue) and s.queue == "tma"]
         assert {s.pending for s in found if s.action == "wait"} == {ahead}
+
+
+def test_what_is_filled_ahead_as_a_whole_is_waited_for_alone() -> None:
+    """Of fewer iterations than copies none is filled again: none is freed, and no group empty."""
+    schedule, args = boxed(stages=4)
+    (func,) = lower(schedule, list(args), HOPPER).funcs
+    found = [s for s in steps(func.body) if isinstance(s, Queue) and s.queue == "tma"]
+    assert [s.action for s in found] == ["commit"] * 3 + ["wait"] * 3
+    assert [s.pending for s in found[3:]] == [2, 1, 0]
+    assert not any(isinstance(s, Sync) and s.frees for s in steps(func.body))
 
 
 def test_with_fewer_barriers_a_group_would_be_lost() -> None:

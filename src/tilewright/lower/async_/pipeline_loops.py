@@ -57,8 +57,10 @@ from tilewright.lower.async_.pipeline_marks import (
     fill_late,
     fills_again,
     in_copies,
+    is_collective,
     is_late,
     iteration,
+    pending,
     unallocated,
     unmarked,
     using,
@@ -66,6 +68,9 @@ from tilewright.lower.async_.pipeline_marks import (
 )
 from tilewright.lower.context import InContext, analyzer_of
 from tilewright.lower.substitution import copy
+
+#: Iterations that are written out, at most.
+_WRITTEN_OUT = 20
 
 
 def pipeline_loops(func: Func) -> Func:
@@ -155,6 +160,8 @@ class _Pipeline:
         return mark.stages - 1 + (self.again and not is_late(mark))
 
     def lowered(self, body: Stmt) -> Stmt:
+        if self.all_ahead():
+            return self.written_out(body)
         self.again = fills_again(self.marks, emptied(body, set(self.copies)))
         ahead = max(map(self.ahead, self.marks))
         soon = [mark for mark in self.marks if not is_late(mark)]
@@ -182,6 +189,28 @@ class _Pipeline:
             at = self.simplify(add(start, i))
             rest.append(self.when(left > i, self.step(copy(body, {var: at}), at, const(i), left)))
         return seq(first, main, *rest)
+
+    def all_ahead(self) -> bool:
+        """Whether all threads wait for what is filled, few times, and each time in front."""
+        extent, stages = self.loop.extent, min(mark.stages for mark in self.marks)
+        few = isinstance(extent, IntImm) and extent.value <= min(stages - 1, _WRITTEN_OUT)
+        late = any(map(is_late, self.marks))
+        return few and not late and is_collective(self.marks)
+
+    def written_out(self, body: Stmt) -> Stmt:
+        """The iterations one after the other, each of which waits for its own copies: as none is
+        filled again, none is freed, and nothing is committed that is not there."""
+        assert isinstance(self.loop.extent, IntImm)
+        count, steps = self.loop.extent.value, list[Stmt]()
+        for i in range(count):
+            at = self.simplify(add(self.loop.min, i))
+            use = emptied(copy(body, {self.loop.var: at}), set(self.copies))
+            slots = {mark.buffer: const(i) for mark in self.marks}
+            steps += [
+                *pending(self.marks, count - 1 - i),
+                Iteration(using(use, slots, self.copies)),
+            ]
+        return seq(*(self.first(i) for i in range(count)), *steps)
 
     def first(self, i: int) -> Stmt:
         """What is filled for iteration ``i`` in front of the loop."""

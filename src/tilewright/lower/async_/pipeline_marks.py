@@ -150,10 +150,11 @@ def fills_again(marks: Sequence[FillAhead], use: Stmt) -> bool:
     stands behind the use, and nothing that uses them goes on there. Elsewhere those are filled that
     the iteration before has used, a turn less one ahead.
     """
-    return _collective(marks) and not issues(use)
+    return is_collective(marks) and not issues(use)
 
 
-def _collective(marks: Sequence[FillAhead]) -> bool:
+def is_collective(marks: Sequence[FillAhead]) -> bool:
+    """Whether every thread waits for all of what is filled in the background."""
     return all(QUEUES[q].collective if q else False for q in map(queue_of, marks))
 
 
@@ -172,7 +173,7 @@ def iteration(
     """
     if not (any(map(queue_of, marks)) or issues(use)):
         return seq(fill, use)
-    if _collective(marks):
+    if is_collective(marks):
         free = Sync("shared", tuple(copies))
         done = _behind_last_use(use, copies, seq(free, fill, *commits(marks)))
         return Iteration(seq(done, *_queue_waits(marks, again)))
@@ -248,6 +249,11 @@ def waits(marks: Sequence[FillAhead], again: bool = False) -> list[Stmt]:
     found = _queue_waits(marks, again)
     together = any(queue_of(m) and m.buffer.scope == "shared" for m in marks)
     return [*found, Sync("shared")] if together else found
+
+
+def pending(marks: Sequence[FillAhead], groups: int) -> list[Stmt]:
+    """Until all but the last ``groups`` are there."""
+    return [Queue(queue, "wait", groups) for queue in _queues(marks)]
 
 
 def _queue_waits(marks: Sequence[FillAhead], again: bool) -> list[Stmt]:

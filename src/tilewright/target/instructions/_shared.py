@@ -55,3 +55,15 @@ static __device__ __forceinline__ unsigned shared_address(const T* place, int be
   const unsigned address = near + (offset - whole);
   return (address ^ (address >> 3 & Mask)) + whole;
 }"""
+
+#: The function by which descriptors of operands of wgmma begin: its name, and its text. An address
+#: is a constant more than one that does not change, in units of 16 bytes, and so is a descriptor:
+#: one addition each, where they are written out, beside which short products would wait.
+DESCRIPTOR = "tile_descriptor"
+TILE_DESCRIPTOR = f"""static __device__ __forceinline__ unsigned long long {DESCRIPTOR}(
+    const void* place, int behind, unsigned low, unsigned high) {{
+  unsigned long long made;
+  const unsigned begin = (unsigned)__cvta_generic_to_shared(place) >> 4;
+  asm("mov.b64 %0, {{%1, %2}};" : "=l"(made) : "r"(begin + ((unsigned)behind + low)), "r"(high));
+  return made;
+}}"""

@@ -21,6 +21,7 @@ from tilewright.topi.gpu.box_times import (
     arithmetic,
     reads_results,
 )
+from tilewright.topi.gpu.first_filters import turned_tiles
 from tilewright.topi.gpu.machine import MACHINE
 from tilewright.topi.gpu.plain_boxes import (
     Given,
@@ -117,6 +118,9 @@ def product_times(
         if (shape.box, shape.channels) in better and large and not (shape.turned or late):
             continue
         found.update(at_once(g, shape, late, bool(better)))
+    plain = beside == 1 and not pooled and g.steps > g.of.parts  # of several taps
+    if plain and (windows or not has_windows(problem)):
+        found |= {x: g.before + cost for x, cost in turned_tiles(problem, g.p, g.of, False)}
     return found
 
 

@@ -157,12 +157,12 @@ class Sizes:
         )
 
 
-def has_short_rows(problem: Problem, p: Convolution) -> bool:
-    """Whether boxes of a tap bring a filter in rows of a block of channels, of a problem that is
-    computed as ``p``: one that is copied has long ones."""
+def has_short_rows(problem: Problem, p: Convolution, whole: bool = False) -> bool:
+    """Whether boxes of a tap, or ``whole`` ones, come with a filter in rows of a block of channels,
+    of a problem that is computed as ``p``: one that is copied has long ones."""
     if not isinstance(problem, Conv) or problem.layout != p.layout:
         return False
-    return in_short_rows(p) and not copies_filter(problem)
+    return in_short_rows(p) and not copies_filter(problem, whole)
 
 
 def direct_channels(

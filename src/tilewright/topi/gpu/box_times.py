@@ -12,7 +12,14 @@ import math
 from dataclasses import dataclass
 
 from tilewright.target.devices import WARP
-from tilewright.topi.gpu.machine import CACHE, MACHINE, MEMORY, micros, occupancy
+from tilewright.topi.gpu.machine import (
+    CACHE,
+    MACHINE,
+    MEMORY,
+    micros,
+    most_registers,
+    occupancy,
+)
 from tilewright.topi.operators.convolution import Convolution
 from tilewright.topi.pieces.box_tiles import LANES, ROWS, columns_of
 from tilewright.topi.pieces.step_sums import are_apart
@@ -38,8 +45,9 @@ _CROSSED = 0.5
 _SECTOR, _PARTLY = 32, 0.25
 #: Cycles of a warp beside its instructions for an element, of which other warps hide the most.
 _LATENCY = 7.0
-#: Registers of a thread beside its sums, and of fewer rounds than this the last counts.
-_OTHERS, _FEW = 50, 21
+#: Registers of a thread beside its sums, fewer of one that holds what is read beside them where it
+#: has no more; and of fewer rounds than this the last counts.
+_OTHERS, _FEWER, _FEW = 50, 40, 21
 
 
 @dataclass(frozen=True)
@@ -166,11 +174,13 @@ def arithmetic(p: Problem, rows: int, columns: int, resident: int) -> float:
 
 def resident_blocks(p: Problem, rows: int, columns: int, shared: int, more: int = 0) -> int:
     """Blocks that an SM holds, whose threads have some ``more`` registers."""
-    held = 2 if are_apart(p) else 1
+    held, warps = 2 if are_apart(p) else 1, rows // ROWS * LANES // WARP
     registers = -(-(held * columns // 2 + _OTHERS + more) // 8) * 8
+    if more and registers > most_registers(warps):  # then a compiler finds some
+        registers = -(-(held * columns // 2 + _FEWER + more) // 8) * 8
     if registers > 255:
         return 0
-    return _resident(rows // ROWS * LANES // WARP, registers, shared)
+    return _resident(warps, registers, shared)
 
 
 @functools.lru_cache(maxsize=4096)

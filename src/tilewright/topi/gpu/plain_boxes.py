@@ -61,7 +61,7 @@ _LEAST, _BLOCK = 1.3, 0.3
 #: Microseconds that a sum in parts gains where its filter is a constant, whose boxes are asked for
 #: before the kernel before has ended: of elements of a filter from which on that counts, and of
 #: results so few that SMs have room for blocks then (`benchmarks/network_tiles.py`, at batch 1).
-_EARLY, _MANY_TAPS, _FEW_RESULTS = 1.8, 1 << 19, 32 * ROWS * ROWS
+_EARLY, _MANY_TAPS, _FEW_RESULTS = 0.5, 1 << 19, 32 * ROWS * ROWS
 #: Microseconds that a box gains which a block computes behind another, shared by the blocks of an
 #: SM, and the stages from which on it gains any.
 _BEHIND, _AHEAD = 1.51, 3
@@ -71,6 +71,8 @@ _UNEVEN, _UNEVEN_BESIDE = 1.34, 1.0
 #: How much longer large tiles, of which there are three stages, and more than two tiles of an SM
 #: take without a producer than predicted.
 _PLAIN, _WIDE_TILE = 1.05, 128 * 256
+#: The same of several boxes of bytes, where an SM has several blocks of them.
+_BYTES = 1.1
 #: The same of tiles of 8-bit floats that have no producer.
 _FLOAT8 = 1.1
 #: How many times as long as predicted a sum in parts takes where rows begin within sectors
@@ -319,7 +321,8 @@ def at_once(
             yield tile, cost
             each = _boxes_of_block(g, shape, stages, resident, (boxes_to, filters_to))
             if each > 1:
-                yield replace(tile, boxes=each), cost - _BEHIND * (each - 1) / resident
+                more = _BYTES if quantized and resident > 1 else 1
+                yield replace(tile, boxes=each), more * (cost - _BEHIND * (each - 1) / resident)
 
 
 def _staged(

@@ -114,6 +114,9 @@ _WIDE = Rates(
 _ROWS, _FIRST = 300, 0.6
 #: Bytes of lines and sectors of the cache.
 _LINE, _SECTOR = 128, 32
+#: How many times as long tiles of bytes take that are a single warpgroup's; and by what part of the
+#: time that rows of blocks take they delay what overlaps them.
+_LOW, _BLOCKS = 1.045, 0.05
 #: How many times as long as memory products take where they bind.
 _BINDS = 1.3
 #: Warpgroups that are few, and how many times as long blocks that share boxes take of which memory
@@ -307,9 +310,10 @@ def predicted(
     if problem.is_quantized:
         hidden = max(hidden, taken * (rows + own) * short_row(p, of.depth, of.parts))
     if of.block:  # of which tiles that keep numbers bring as many
-        each = step_of_blocks(p, of.depth / of.block * rows, own, beside)
-        hidden = max(hidden, taken * each / (_KEPT[True] if tile.kept else 1))
+        short = taken * step_of_blocks(p, of.depth / of.block * rows, own, beside)
+        hidden = max(hidden, short / (_KEPT[True] if tile.kept else 1)) + _BLOCKS * short
     tall = r.tall if high // ROWS > _FEW else 1.0
+    tall *= _LOW if problem.is_quantized and high == ROWS else 1.0
     tall *= _SHALLOW if cluster > 1 and tile.stages <= _STAGES[-1] else 1.0
     return float(tall * (begin + hidden + stores / r.last + after))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import math
+from dataclasses import replace
 from itertools import product
 
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
@@ -20,6 +21,7 @@ from tilewright.topi.gpu.box_sizes import (
     channels_of,
     convolution_of,
     direct_channels,
+    has_short_rows,
     stores_last,
     suited,
 )
@@ -30,12 +32,12 @@ from tilewright.topi.gpu.box_times import (
     moved_bytes,
     resident_blocks,
 )
+from tilewright.topi.gpu.first_filters import time_of_single, turned_tiles
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE, MEMORY
 from tilewright.topi.gpu.produced_boxes import DIRECT, rows_brought, slower
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.box_problems import (
     ROW,
-    in_short_rows,
     is_in_halves,
     is_turned,
     sliced,
@@ -49,7 +51,7 @@ from tilewright.topi.problem import Problem
 
 #: Boxes for which a block has memory; one where it computes no other, and more in bytes, whose
 #: boxes are small: how many microseconds a box gains then of one tap that has so few bytes.
-_STAGES, _MORE, _GAINED, _SMALL = (1, 2, 3), 5, 0.17, 1 << 14
+_STAGES, _MORE, _GAINED, _SMALL = (1, 2, 3), 5, 0.17, 3 << 13
 #: By how much times count of products, of stores of results, of the cache, of memory, and of a box
 #: by itself in microseconds; all of these overlap, the more the higher the power.
 _PRODUCTS, _STORES, _CACHE, _MEMORY, _BOX, _POWER = 1.28, 0.189, 0.942, 0.998, 0.514, 1.94
@@ -81,11 +83,9 @@ _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
 #: of stores, and of a step; and of a byte that is awaited as a whole. Fitted to 90 tiles of
 #: ResNet-50's layers at batch 1, to 10 %, on an H200.
 _BUSY, _SINGLE, _AT_ONCE = 4, (1.3, 1.3, 0.8e-6, 0.8, 0.052, 0.137, 0.27, 0.0125), 3e-6
-#: The same of bytes, whose boxes are awaited as a whole: of a launch, of a byte of images that an
-#: SM is brought, of a row of a block's channels, of an instruction, of results that do not leave
-#: from registers, and of what is computed of sums; and of a byte of a filter that is no constant,
-#: for which it waits longer. Fitted to 130 tiles of the same layers, to 12 %.
-_SINGLE_OF_BYTES, _UNKNOWN, _ROW = (1.2, 2.4e-5, 0.19e-3, 0.016, 0.5, 2.9), 5e-6, 32
+#: Bytes of a row of a block of channels; and how many times as long as these tiles were those take
+#: whose steps, all of which are asked for at once, are written out, and free nothing.
+_ROW, _FREED = 32, 0.86
 #: By what part tiles take longer whose rows are no whole sectors of memory, and channels of one.
 _PARTIAL, _SECTOR = 0.05, 16
 #: Boxes of an SM up to which blocks may have several though it has room for more blocks.
@@ -126,6 +126,7 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
     row = Convolved(p).kernel[-1]
     many = of.taps > max(_MANY, row) and of.phases == 1
     many = many and not (are_apart(problem) or problem.is_quantized)
+    in_blocks = has_short_rows(problem, p, whole=True)
     for groups, channels in product(GROUPS, every):
         rows, filters = ROWS * groups, steps * channels * of.depth
         directly = channels in direct
@@ -194,6 +195,7 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
                         turns * busy * short / (SHORT_ROWS * MACHINE.clock),
                     )  # fmt: skip
                     cost = before + _BEGIN + sum(x**_POWER for x in overlapping) ** (1 / _POWER)
+                    cost += busy * filters * in_blocks / (_ROW * SHORT_ROWS * MACHINE.clock)
                     if stages > 1 and not problem.is_quantized:
                         cost += _FIRST * min(blocks, busy * MACHINE.sms) * once / MEMORY
                     if stages < 3 and not streamed:  # a filter's steps take longer than a box
@@ -218,12 +220,13 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
                 continue
             whole = BoxProductTile.of(box, channels, 1)
             if problem.is_quantized and whole in found and not before:  # as those that were fitted
-                late = _UNKNOWN * filters * ("filter" not in problem.constants)
-                found[whole] = max(memory, late + _of_bytes(
-                    blocks / MACHINE.sms * once, short + filters * in_short_rows(p) / _ROW,
-                    steps * of.depth // _ROW, directly,
-                    arithmetic(problem, rows, channels, busy),
-                ))  # fmt: skip
+                first = replace(whole, stages=of.parts // together + 1, kept=1)
+                several = of.parts > together and directly
+                for tile in (whole, first) if several else (whole,):
+                    found[tile] = max(memory, time_of_single(
+                        problem, of, tile, blocks, of.parts * math.prod(seen), filters, directly,
+                        in_blocks,
+                    ))  # fmt: skip
             if not halves or (directly and of.stored != 2):
                 continue
             if busy > resident_blocks(problem, rows, channels, shared):
@@ -241,11 +244,12 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
             single = max(single, memory)
             if of.parts > together:  # all of which are asked for at once
                 stages = of.parts // together + 1
-                found[BoxProductTile.of(box, channels, stages, staged=channels)] = single
+                found[BoxProductTile.of(box, channels, stages, staged=channels)] = _FREED * single
             if whole in found:
                 single += _AT_ONCE * (once + filters)
                 found[whole] = max(found[whole], single)
-    return found
+    turned = turned_tiles(problem, p, of, True, together)
+    return found | {tile: before + cost for tile, cost in turned}
 
 
 def _of_one_box(
@@ -258,17 +262,6 @@ def _of_one_box(
     found = begin + block * blocks + byte * brought + product * products + step * steps
     found += narrow * ROWS / channels + tall * (groups - 1) + store * stored / _STORED
     return found * (1 + _PARTIAL * (channels % _SECTOR > 0))
-
-
-def _of_bytes(
-    brought: float, short: float, instructions: int, directly: bool, epilogue: float
-) -> float:
-    """Microseconds of tiles of bytes of a single box each, of which an SM is ``brought`` bytes of
-    images, each in ``short`` rows, which are multiplied by ``instructions`` one after the other;
-    what is computed of the sums takes ``epilogue``."""
-    begin, byte, row, instruction, through, computed = _SINGLE_OF_BYTES
-    found = begin + byte * brought + row * short + instruction * instructions
-    return found + through * (not directly) + computed * epilogue
 
 
 def _parts(problem: Problem, of: Sizes, channels: int, directly: bool) -> list[int]:

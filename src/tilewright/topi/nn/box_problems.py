@@ -84,12 +84,12 @@ _COPIED, _LAUNCHED = 1100, 1.75e9
 Kind = TypeVar("Kind", bound=Convolution)
 
 
-def copies_filter(p: Convolution) -> bool:
+def copies_filter(p: Convolution, whole: bool = False) -> bool:
     """Whether a filter in blocks is copied with channels last first: rows of 128 bytes come four
-    times as fast as those of a block. It pays where many tiles read it, or once for all calls."""
-    return in_short_rows(p) and (
-        "filter" in p.constants or p.batch * math.prod(p.out_image) >= _READ_OFTEN
-    )
+    times as fast as those of a block. It pays where many tiles read it step by step, not where each
+    keeps what it reads of it with ``whole`` boxes, or once for all calls."""
+    often = not whole and p.batch * math.prod(p.out_image) >= _READ_OFTEN
+    return in_short_rows(p) and ("filter" in p.constants or often)
 
 
 def in_short_rows(p: Convolution) -> bool:

@@ -55,7 +55,7 @@ def declare_boxes(
     layout = p.result_layout
     if p.is_relaid and pixels != brought and not brought.block:
         layout = "NCHW"  # pixels of several images are no box of what is added, either
-    if p.layout == brought.layout and not whole and copies_filter(p):
+    if p.layout == brought.layout and copies_filter(p, whole):
         views = views | {"filter": filter_last(p, inputs["filter"])}
         laid = views
     d = with_copies(

@@ -72,9 +72,11 @@ def hold(
     unless TMA has ``brought`` it, from before ``at`` sums are computed. What several threads hold
     alike, they load alike."""
     # Elsewhere, or of fewer channels than a tile has, who holds what does not follow.
-    if d.numbers or not leaves_directly(d, tile) or wide_of(d) % tile.channels:
+    turned = bool(tile.turned) and tile.boxes == 1 and (d.boxes.whole or bool(tile.kept))
+    if d.numbers or not (leaves_directly(d, tile) or turned) or wide_of(d) % tile.channels:
         return
     results, numbers = holds(d.problem, tile.groups * ROWS, tile.channels, bool(tile.staged))
+    results = 0 if turned else results
     early = bool(results) and len(d.added) == 1 and not brought
     for step in d.problem.epilogue:
         for name, shape in step.tensors:
@@ -91,6 +93,9 @@ def hold(
             own.compute_at(*place)
             *rest, c = own.op.axis
             size = dtype(tensor.dtype).bytes
+            if turned:  # whose rows are channels, apart from one another
+                own.unroll(*rest, c)
+                continue
             c, lane = own.split(c, factor=_VECTOR // size)
             own.unroll(*rest, c)
             own.vectorize(lane)

@@ -46,33 +46,38 @@ def load(
 
 def bring(
     sums: Stage, d: BoxDeclaration, tile: BoxProductTile, at: IterVar, boxes: Stage, taps: Stage,
-    over: IterVar | None = None,
+    over: IterVar | None = None, first: tuple[Stage, IterVar] | None = None,
 ) -> None:  # fmt: skip
-    """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does."""
+    """Copy both factors of a step of the loop ``at`` ahead of it, as :func:`load` does; or all of
+    the filter ``first``, at a loop of another stage."""
     step = step_of(d)
     own: tuple[int, ...] = (*tile.box, d.boxes.slices * step)
     box: tuple[int, ...] = (step, ROW) if d.boxes.turned else (tile.channels, step)
-    first, second = d.boxes.blocks
-    if first:
+    block, second = d.boxes.blocks
+    if block:
         *outer, columns = tile.box
         beside = d.boxes.beside
-        own = (step // first, *outer, columns // beside, beside * first)
+        own = (step // block, *outer, columns // beside, beside * block)
     if second:
         box = (step // second, tile.channels, second)
-    load(
-        boxes, sums, at, -2 - 2 * d.space - bool(first), own, tile.stages, over=over,
-        windows=d.boxes.windows, cluster=tile.boxes_to, producer=bool(tile.staged),
-    )  # fmt: skip
     where = -2 - d.space - bool(second)
     wide, rows = extent_of(d.sum.op.axis[-1]), tile.channels // ROW
     if d.boxes.turned and rows > 1 and wide % ROW == 0 and 3 + d.space <= MOST_DIMENSIONS:
         where, box = where - 1, (rows, *box)  # one box has several rows of channels
     if leaves_directly(d, tile):
         where, box = where - 2, (*digits(d, tile), step)
+    if first is not None:  # step by step, of a filter with channels last
+        taps.transform_layout(lambda f, *at: (*at[:-1], at[-1] // step, f, at[-1] % step))
+        load(taps, *first, -2, box, 1)
     load(
-        taps, sums, at, where, box, tile.stages, over=over, cluster=tile.filters_to,
-        producer=bool(tile.staged),
+        boxes, sums, at, -2 - 2 * d.space - bool(block), own, tile.stages, over=over,
+        windows=d.boxes.windows, cluster=tile.boxes_to, producer=bool(tile.staged),
     )  # fmt: skip
+    if first is None:
+        load(
+            taps, sums, at, where, box, tile.stages, over=over, cluster=tile.filters_to,
+            producer=bool(tile.staged),
+        )  # fmt: skip
 
 
 def terms_of(d: BoxDeclaration) -> int:

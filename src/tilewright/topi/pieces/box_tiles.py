@@ -42,7 +42,8 @@ class BoxProductTile:
     brings what is ``added`` to results, while they are multiplied; else threads read it after.
     Where a block brings what all taps see, it keeps the filter, or brings it again for each box, a
     row of taps and of channels at a time, of which it has memory for ``streamed``. Boxes of a block
-    have the same channels where it has ``kept`` what an epilogue reads of these."""
+    have the same channels where it has ``kept`` what an epilogue reads of these; with a single box
+    it keeps the filter, all of which it asks for first."""
 
     images: int = 2
     rows: int = 8

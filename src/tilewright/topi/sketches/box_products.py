@@ -57,5 +57,6 @@ def schedule_box_products(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         multiply(sums, d, tile, result, at, k)
     else:
         at = add_steps(s, d.sum, part, d, tile)
-    bring(sums, d, tile, at, s[boxes], s[taps], over=box if tile.boxes > 1 else None)
+    first = (out, block) if tile.kept and tile.boxes == 1 else None
+    bring(sums, d, tile, at, s[boxes], s[taps], box if tile.boxes > 1 else None, first)
     return s

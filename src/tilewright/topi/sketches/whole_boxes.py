@@ -80,7 +80,8 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
         if tap is not at or extent_of(at) <= _WRITTEN:
             sums.unroll(tap)
         for c in channels:
-            reader, at_box, at_filter = sums, c, c
+            reader, at_box = sums, c
+            at_filter = block if tile.turned or tile.kept else c
     else:
         at = add_steps(s, d.sum, part, d, tile)
     own: tuple[int, ...] = (*d.reach(tile.box), d.boxes.blocks[0] or d.boxes.slices * step)
@@ -92,7 +93,11 @@ def schedule_whole_boxes(d: BoxDeclaration, tile: BoxProductTile) -> Schedule:
     if tile.streamed:
         _load_filter(s[taps], d, tile, sums, at, directly, tile.streamed, over=box)
     else:
-        _load_filter(s[taps], d, tile, reader, at_filter, directly, tile.stages if in_steps else 1)
+        early = at_filter is block  # all of it, which is asked for first
+        _load_filter(
+            s[taps], d, tile, out if early else reader, at_filter, directly,
+            tile.stages if in_steps and not early else 1,
+        )  # fmt: skip
     return s
 
 
