@@ -53,8 +53,11 @@ def test_those_of_an_algorithm_that_hold_as_much_as_one_that_spills_are_not_buil
         (64, 104, 51, 51), (104, 1, 15, 15), 104, stride=2, padding=7, dtype="float16",
         layout="NHWC",
     )  # fmt: skip
-    first, *others = islice(options(p, "cuda -arch=sm_90a"), TRIES)
-    assert all(one.name == first.name and one.held >= first.held > 0 for one in others)
+    alike = (one for one in options(p, "cuda -arch=sm_90a") if one.name == "gpu.channel_pairs")
+    ordered = sorted(islice(alike, TRIES), key=lambda one: one.held)
+    first, *others = [replace(one, seconds=None) for one in ordered]
+    assert others
+    assert first.held > 0
     built: list[Choice] = []
     found = first_buildable([first, *others], built.append, lambda _: SPILLED)
     assert found == (None, first)
