@@ -67,6 +67,31 @@ def test_a_kernel_is_called_and_timed_there(board, tmp_path):
         np.testing.assert_array_equal(y, x + 1)
 
 
+def test_a_call_after_one_that_broke_has_a_connection_of_its_own(board, monkeypatch):
+    """What is given up, as by Ctrl-C, leaves no answer that the next call would take for its own;
+    the kernel is sent again."""
+
+    def given_up(self, wire, request, timeout):
+        wire.send({"do": "call", "request": request, "timeout": timeout})
+        raise KeyboardInterrupt
+
+    x, y = np.arange(5, dtype="float32"), np.zeros(5, "float32")
+    with tilewright.connect(board) as there:
+        run = there.load(shifted())
+        with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+            patched.setattr(RemoteWorker, "_ask", given_up)
+            run(x, 1, y)
+        run(x, 2, y)
+        np.testing.assert_array_equal(y, x + 2)
+        there._worker._wire.close()
+        with pytest.raises(RemoteError, match=f"the connection to {board} broke"):
+            run(x, 3, y)
+        run(x, 4, y)
+        np.testing.assert_array_equal(y, x + 4)
+    with pytest.raises(RemoteError, match="is closed, connect again"):
+        run(x, 5, y)
+
+
 def test_who_has_no_key_is_refused(board, monkeypatch):
     with pytest.raises(RemoteError, match=f"does not take the key of {KEY}"):
         tilewright.connect(board, key="another")

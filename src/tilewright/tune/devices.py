@@ -89,7 +89,7 @@ class Devices:
             time.sleep(pause)
             try:
                 found = worker.call({"do": "device", "target": str(self.target)}, 120)
-            except (WorkerDied, WorkerTimeout) as error:
+            except (WorkerDied, WorkerTimeout, TuningError) as error:  # or it cannot be reached
                 problem = str(error)
                 continue
             if not found["error"]:

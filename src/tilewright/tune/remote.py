@@ -8,7 +8,7 @@ import platform
 import socket
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,8 @@ from tilewright.tune.wire import KEY, Wire, WrongKey, address_of, known_key
 
 #: Seconds that connecting, and a call of a kernel, may take.
 _CONNECT, _CALL = 10.0, 600.0
+#: The length of names of files that are their contents' (SHA-256).
+_DIGITS = 64
 
 
 class RemoteError(TuningError):
@@ -57,7 +59,7 @@ class RemoteWorker:
             )
         try:
             stream = socket.create_connection(address_of(self.address), _CONNECT)
-        except OSError as error:
+        except (OSError, UnicodeError) as error:  # no host's name is such a text
             raise RemoteError(f"no `tilewright serve` answers at {self.address}: {error}") from None
         try:
             self._wire = Wire(stream, self._key, serves=False)
@@ -100,6 +102,11 @@ class RemoteWorker:
         wire.receive()
         return name
 
+    def _get(self, wire: Wire, name: str) -> bytes:
+        wire.send({"do": "get", "name": name})
+        _, size = wire.receive()
+        return b"".join(wire.parts(size))
+
     def _ask(self, wire: Wire, request: Mapping[str, Any], timeout: float) -> dict[str, Any]:
         wire.send({"do": "call", "request": request, "timeout": timeout})
         found, _ = wire.receive()
@@ -123,7 +130,8 @@ class RemoteWorker:
 
 
 class _Speaking:
-    """A connection in use; where it breaks, it is closed, and that is :class:`WorkerDied`."""
+    """A connection in use; where it breaks, it is closed, and that is :class:`WorkerDied`. It is
+    closed, too, where its answer is not awaited, as by Ctrl-C: the next request would get it."""
 
     def __init__(self, worker: RemoteWorker, wire: Wire) -> None:
         self._worker, self._wire = worker, wire
@@ -132,8 +140,10 @@ class _Speaking:
         return self._wire
 
     def __exit__(self, kind: Any, error: BaseException | None, trace: Any) -> None:
+        if error is None or isinstance(error, (WorkerDied, WorkerTimeout)):
+            return
+        self._worker.stop()
         if isinstance(error, (OSError, EOFError)):
-            self._worker.stop()
             why = f"the connection to {self._worker.address} broke: {error}"
             raise WorkerDied(why) from None
 
@@ -144,11 +154,11 @@ class Remote:
     def __init__(self, address: str, key: str | None = None) -> None:
         self._worker = RemoteWorker(address, None if key is None else key.encode())
         self._worker.start()
-        self.address = address
+        self.address, self._closed = address, False
 
     def device(self, target: str | Target) -> str:
         """What it has for a target; raises :class:`RemoteError` where that is nothing."""
-        return str(self._answer({"do": "device", "target": str(target)})["device"])
+        return str(self._answer({"do": "device", "target": str(target)})[0]["device"])
 
     def load(self, kernel: Kernel | str | Path) -> RemoteKernel:
         """A kernel there: one that was built here, for that machine's target, or the file that
@@ -159,22 +169,38 @@ class Remote:
                 return self.load(Path(folder) / "kernel.tw")
         data = Path(kernel).read_bytes()
         name = hashlib.sha256(data).hexdigest()
-        with self._worker._speaking() as wire:
-            self._worker._put(wire, name, data)
-        return RemoteKernel(self, name, self._answer({"do": "signature", "path": name}))
+        found, _ = self._answer({"do": "signature", "path": name}, {name: data})
+        return RemoteKernel(self, name, data, found)
 
-    def _answer(self, request: Mapping[str, Any], timeout: float = _CALL) -> dict[str, Any]:
+    def _answer(
+        self,
+        request: Mapping[str, Any],
+        files: Mapping[str, bytes | memoryview] | None = None,
+        wanted: Sequence[str] = (),
+    ) -> tuple[dict[str, Any], list[bytes]]:
+        """The answer to a request behind ``files``, and what those ``wanted`` contain then, whatever
+        other threads ask. A file that is named by its contents is sent once."""
+        if self._closed:
+            raise RemoteError(f"{self.address}: the connection is closed, connect again")
+        worker = self._worker
         try:
-            with self._worker._lock, self._worker._speaking() as wire:
-                found = self._worker._ask(wire, request, timeout)
+            with worker._lock, worker._speaking() as wire:
+                for name, data in (files or {}).items():
+                    if name not in worker._sent:
+                        worker._put(wire, name, data)
+                    if len(name) == _DIGITS:
+                        worker._sent[name] = name
+                found = worker._ask(wire, request, _CALL)
+                contents = [worker._get(wire, n) for n in wanted if not found["error"]]
         except (WorkerDied, WorkerTimeout) as error:
             raise RemoteError(f"{self.address}: {error}") from None
         if found["error"]:
             raise RemoteError(f"{self.address}: {found['reason']}")
-        return found
+        return found, contents
 
     def close(self) -> None:
         """End the connection, with what was loaded."""
+        self._closed = True
         self._worker.close()
 
     def __enter__(self) -> Remote:
@@ -190,8 +216,8 @@ class Remote:
 class RemoteKernel:
     """A kernel on another machine, called with arrays of this one, which travel with each call."""
 
-    def __init__(self, remote: Remote, file: str, said: Mapping[str, Any]) -> None:
-        self._remote, self._file = remote, file
+    def __init__(self, remote: Remote, file: str, data: bytes, said: Mapping[str, Any]) -> None:
+        self._remote, self._file, self._data = remote, file, data
         self.name: str = said["name"]
         self.params: list[str] = said["params"]
         self._written = frozenset(said["written"])
@@ -226,22 +252,20 @@ class RemoteKernel:
             "do": "call", "path": self._file, "folder": "", "arrays": arrays,
             "repeat": repeat, "number": number,
         }  # fmt: skip
-        worker = self._remote._worker
-        for k, found in views.items():
-            with worker._lock, worker._speaking() as wire:
-                worker._put(wire, f"array{k}", b"" if k in self._written else _memory(found))
-        answer = self._remote._answer(request)
-        for k in self._written & views.keys():
-            with worker._lock, worker._speaking() as wire:
-                wire.send({"do": "get", "name": f"array{k}"})
-                _, size = wire.receive()
-                data = b"".join(wire.parts(size))
+        # An output's contents travel, too: a kernel may leave elements as they are.
+        files = {self._file: self._data} | {f"array{k}": _memory(v) for k, v in views.items()}
+        written = sorted(self._written & views.keys())
+        answer, made = self._remote._answer(request, files, [f"array{k}" for k in written])
+        for k, data in zip(written, made, strict=True):
             ctypes.memmove(views[k].pointer, data, views[k].size * views[k].dtype.bytes)
         return answer
 
     def _view(self, k: int, arg: Any) -> ArrayView:
         where = f"kernel {self.name}, argument {k} ({self.params[k]})"
-        found = view(arg)
+        try:
+            found = view(arg)
+        except ArgumentError as error:
+            raise ArgumentError(f"{where}: {error}") from None
         if found.device != "cpu":
             raise ArgumentError(f"{where}: it is on {found.device}, pass an array of the host")
         pairs = zip(found.shape, found.strides, dense_strides(found.shape), strict=True)

@@ -39,24 +39,40 @@ class Server:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listens = socket.create_server((host, port), family=family)
         self.port = int(self._listens.getsockname()[1])
-        self._key, self._one = key, threading.Lock()
+        self._key, self._one, self._closed = key, threading.Lock(), False
+        self._open: dict[threading.Thread, socket.socket] = {}
 
     def run(self, said: Any = print) -> None:
         """Answer until it is closed; ``said`` is called with a line for each connection."""
         while True:
             try:
                 stream, peer = self._listens.accept()
-            except OSError:  # closed
-                return
-            threading.Thread(target=self._serve, args=(stream, peer[0], said), daemon=True).start()
+            except OSError as error:
+                if self._closed:
+                    return
+                said(f"not connected, {error}")  # as by too many open files
+                time.sleep(1)
+                continue
+            thread = threading.Thread(target=self._serve, args=(stream, peer[0], said), daemon=True)
+            self._open[thread] = stream
+            thread.start()
 
     def close(self) -> None:
-        """End it."""
-        with contextlib.suppress(OSError):
-            self._listens.shutdown(socket.SHUT_RDWR)
+        """End it, with the processes and folders of all connections."""
+        self._closed = True
+        _end(self._listens)
         self._listens.close()
+        for thread, stream in list(self._open.items()):
+            _end(stream)
+            thread.join(2 * BUSY)
 
     def _serve(self, stream: socket.socket, peer: str, said: Any) -> None:
+        try:
+            self._answer(stream, peer, said)
+        finally:
+            del self._open[threading.current_thread()]
+
+    def _answer(self, stream: socket.socket, peer: str, said: Any) -> None:
         begin = time.monotonic()
         try:
             wire = Wire(stream, self._key, serves=True)
@@ -69,12 +85,17 @@ class Server:
             session = _Session(wire, Path(folder), self._one)
             try:
                 session.run()
-            except (OSError, EOFError, ValueError, KeyError, TypeError) as error:
+            except Exception as error:  # whatever a message has
                 if not isinstance(error, (EOFError, ConnectionError)):
                     said(f"{peer}: {type(error).__name__}: {error}")
             finally:
                 session.close()
         said(f"{peer}: gone after {time.monotonic() - begin:.0f} s, {session.calls} requests")
+
+
+def _end(stream: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        stream.shutdown(socket.SHUT_RDWR)
 
 
 class _Session:

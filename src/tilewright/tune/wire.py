@@ -23,7 +23,7 @@ PORT = 9190
 #: Seconds without a word after which the other side is gone; a busy one says so more often.
 SILENCE, BUSY = 30.0, 5.0
 _GREETING = b"tilewright remote 1\n"
-_DRAWN, _HEAD, _MOST_JSON = 32, 8, 1 << 28
+_DRAWN, _HEAD, _MOST_JSON, _PART = 32, 8, 1 << 28, 1 << 20
 
 
 class WrongKey(Exception):
@@ -80,7 +80,9 @@ class Wire:
         """Send a message, and bytes behind it."""
         text = json.dumps({**message, "bytes": len(data)}).encode()
         self._stream.sendall(len(text).to_bytes(_HEAD, "little") + text)
-        self._stream.sendall(data)
+        parts = memoryview(data)
+        for begin in range(0, len(parts), _PART):  # each of which may take SILENCE
+            self._stream.sendall(parts[begin : begin + _PART])
 
     def receive(self) -> tuple[dict[str, Any], int]:
         """A message, and how many bytes are behind it, for :meth:`parts`."""
@@ -93,7 +95,7 @@ class Wire:
     def parts(self, size: int) -> Iterator[bytes]:
         """The bytes behind a message."""
         while size:
-            part = self._stream.recv(min(size, 1 << 20))
+            part = self._stream.recv(min(size, _PART))
             if not part:
                 raise EOFError("the connection ended")
             size -= len(part)

@@ -199,7 +199,7 @@ def signature(path: str) -> dict[str, Any]:
 
 def call(path: str, folder: str, arrays: list[Any], repeat: int, number: int) -> dict[str, Any]:
     """Run a compiled kernel once, or measure it with a ``repeat``, on numbers, and on arrays of
-    some shapes and types, whose contents are files in ``folder``; outputs have none before."""
+    some shapes and types, whose contents are files in ``folder``."""
     import numpy as np
 
     from tilewright.ir.dtype import dtype
@@ -210,8 +210,7 @@ def call(path: str, folder: str, arrays: list[Any], repeat: int, number: int) ->
     for k, file in files.items():
         shape, kind = arrays[k]
         args[k] = made = np.zeros(shape, storage_type(dtype(kind)))
-        if k not in kernel.signature.written:
-            made.reshape(-1).view(np.uint8)[:] = np.frombuffer(file.read_bytes(), np.uint8)
+        made.reshape(-1).view(np.uint8)[:] = np.frombuffer(file.read_bytes(), np.uint8)
     found: dict[str, Any] = {"error": 0}
     if repeat:
         timing = kernel.time(*args, repeat=repeat, number=number)
