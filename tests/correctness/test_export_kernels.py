@@ -88,6 +88,12 @@ def test_what_is_not_written_says_why(tmp_path: Path) -> None:
         scaled("llvm").export(tmp_path / "k", extents={"n": 5})
     with pytest.raises(ArgumentError, match=r"A of kernel scaled has no elements: \[0, 6\]"):
         scaled("llvm").export(tmp_path / "k", extents={"n": 0, "m": 1})
+    a = te.placeholder((te.var("n", most=8),), name="A")
+    b = te.compute(a.shape, lambda i: a[i] + 1.0, name="B")
+    few = tilewright.build(te.create_schedule(b.op), [a, b], "llvm")
+    for n, why in ((2**31, "no int32"), (2.0, "got a float: pass an int"), (9, "for at most 8")):
+        with pytest.raises(ArgumentError, match=why):
+            few.export(tmp_path / "k", extents={"n": n})
     with pytest.raises(TargetError, match="for sim are not written as sources: use llvm, cuda or"):
         scaled("sim").export(tmp_path / "k", extents={"n": 5, "m": 1})
     assert not (tmp_path / "k").exists()

@@ -249,6 +249,10 @@ def test_problems_are_listed_without_the_device(tmp_path: Path) -> None:
     found = [problem.to_json() for problem in model.problems(given)]
     assert (tmp_path / "p").read_text().splitlines() == found
     assert sum('"operator": "conv2d"' in line for line in found) == 2
+    both = tilewright.load(onnx_model([node("Relu", "x")], {"x": ["n", 4]}), target="sim")
+    given = {"x": np.zeros((1, 4), "float32")}
+    assert len(both.problems(given)) == 1
+    assert len(both.problems(given, batches=[1, 3])) == 2
 
 
 def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
@@ -271,7 +275,7 @@ def test_parts_of_tensors_and_several_outputs(tmp_path: Path) -> None:
         assert relative(found, wanted) < 1e-6, n
 
 
-@pytest.mark.parametrize("folder", ["clean", "size_t", "block"])
+@pytest.mark.parametrize("folder", ["clean", "size_t", "block", "own", "EOF"])
 def test_a_folder_may_be_called_as_the_files_call_something(folder: str, tmp_path: Path) -> None:
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
     x = np.arange(-3, 3, dtype="float32").reshape(2, 3)
@@ -294,7 +298,7 @@ def test_a_relative_folder_gives_its_name(tmp_path: Path, monkeypatch: pytest.Mo
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
     executor = tilewright.load(data).compile({"x": np.zeros((2, 3), "float32")})
     files = export(executor, Path())
-    assert [str(files[0]), str(files[-1]), len(files)] == ["net.h", "net_kernel_0.c", 6]
+    assert [str(files[0]), str(files[-1]), len(files)] == ["net.h", "net_kernel_0.h", 7]
 
 
 def test_what_is_not_written_says_why(tmp_path: Path) -> None:

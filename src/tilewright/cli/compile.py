@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
         raise ArgumentError(f"{args.model} is a kernel: kernel.export writes it")
     inputs = arrays(args.input, model.inputs, 0)
     if args.problems:
-        write_problems(Path(args.problems), model.problems(inputs))
+        write_problems(Path(args.problems), model.problems(inputs, args.batch))
         if not args.output:
             return 0
     if not args.output:

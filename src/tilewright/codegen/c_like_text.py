@@ -90,7 +90,10 @@ KEYWORDS = frozenset(
     float for goto half if inline int long nullptr register restrict return short signed sizeof
     static struct switch true typedef union unsigned void volatile while and or not xor this new
     delete class template typename namespace using operator private public protected try catch
-    throw friend virtual asm min max main NULL INFINITY NAN""".split()
+    throw friend virtual asm alignas alignof and_eq bitand bitor char8_t char16_t char32_t co_await
+    co_return co_yield compl concept const_cast consteval constinit decltype dynamic_cast explicit
+    export mutable noexcept not_eq or_eq reinterpret_cast requires static_cast thread_local typeid
+    typeof wchar_t xor_eq min max main NULL INFINITY NAN""".split()
 )
 
 

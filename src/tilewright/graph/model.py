@@ -234,9 +234,16 @@ class Model:
         """
         from tilewright.graph.export import export  # which few programs need
 
+        each = self._given(inputs, batches).items()
+        made = {batch: self._made(given, progress, abroad=True) for batch, given in each}
+        return export(made, Path(folder), name)
+
+    def _given(
+        self, inputs: Mapping[str, Any], batches: Sequence[int]
+    ) -> dict[int, Mapping[str, Argument]]:
+        """The inputs of each batch; as they are given, and batch 0, where there are none."""
         if not batches:
-            given = arrays(self.inputs, inputs, self.device)
-            return export(self._made(given, progress, abroad=True), Path(folder), name)
+            return {0: arrays(self.inputs, inputs, self.device)}
         names = self._batches.names
         if not names or min(batches) < 1:
             raise ModelError(
@@ -246,16 +253,15 @@ class Model:
         made = {}
         for batch in sorted(set(batches)):
             sized = {n: _resized(x, batch) if n in names else x for n, x in inputs.items()}
-            given = arrays(self.inputs, sized, self.device)
-            made[batch] = self._made(given, progress, abroad=True)
-        return export(made, Path(folder), name)
+            made[batch] = arrays(self.inputs, sized, self.device)
+        return made
 
-    def problems(self, inputs: Mapping[str, Any]) -> list[Problem]:
-        """What kernels compute for inputs of these shapes, each problem once, in the order in which
-        they run. None is built, and the device need not be there."""
+    def problems(self, inputs: Mapping[str, Any], batches: Sequence[int] = ()) -> list[Problem]:
+        """What kernels compute for inputs of these shapes, or of these ``batches``, each problem
+        once, in the order in which they run. None is built, and the device need not be there."""
         with in_memory(self.name):
-            graph = self._optimized(arrays(self.inputs, inputs, self.device))
-        return list(dict.fromkeys(node.problem for node in kernels_of(graph)))
+            graphs = [self._optimized(x) for x in self._given(inputs, batches).values()]
+        return list(dict.fromkeys(node.problem for graph in graphs for node in kernels_of(graph)))
 
     def again(self) -> Model:
         """The same model, compiled again: by what was measured or tuned since."""

@@ -27,7 +27,7 @@ _LIBRARY = frozenset(
     memmove mmap modf open pause pipe poll printf putc puts qsort raise rand read realloc recv
     remove rename round scanf select send setjmp signal sleep snprintf socket sprintf srand stat
     stderr stdin stdout strcmp strcpy strlen strncpy system tan time trunc unlink wait
-    write linux unix static_assert""".split()
+    write linux unix static_assert BUFSIZ CLOCK_MONOTONIC EOF RAND_MAX""".split()
 )
 #: Types of its headers that the files include.
 _TYPES = re.compile(r"FILE|fpos_t|ptrdiff_t|s?size_t|off_t|wchar_t|u?int\w*_t")

@@ -140,14 +140,26 @@ class Signature:
                 )
         for k, found in zip(places, views, strict=True):
             self._check_shape(k, found, values)
+        self._check_between(values)
+        self._check_overlap(places, views)
+        return views, values
+
+    def values(self, given: Mapping[str, Any]) -> dict[str, int]:
+        """What is ``given`` for each variable; raises :class:`ArgumentError` where a call could not
+        have it."""
+        values: dict[str, int] = {}
+        for v in self.variables:
+            self._bind_value(v, self._integer(v, given[v.name]), "extents", values)
+        self._check_between(values)
+        return values
+
+    def _check_between(self, values: Mapping[str, int]) -> None:
         for buffer, extent in self.doubtful:
             size = evaluate(extent, values)
             if size < 0:
                 raise ArgumentError(
                     f"kernel {self.name}: {extent}, an extent of {buffer.name}, is negative: {size}"
                 )
-        self._check_overlap(places, views)
-        return views, values
 
     def _bind_strides(self, k: int, found: ArrayView, values: dict[str, int]) -> None:
         """Read strides that are variables off an array: first those that matter."""

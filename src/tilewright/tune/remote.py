@@ -178,8 +178,8 @@ class Remote:
         files: Mapping[str, bytes | memoryview] | None = None,
         wanted: Sequence[str] = (),
     ) -> tuple[dict[str, Any], list[bytes]]:
-        """The answer to a request behind ``files``, and what those ``wanted`` contain then, whatever
-        other threads ask. A file that is named by its contents is sent once."""
+        """The answer to a request behind ``files``, and what those ``wanted`` contain then; one
+        thread at a time. A file that is named by its contents is sent once."""
         if self._closed:
             raise RemoteError(f"{self.address}: the connection is closed, connect again")
         worker = self._worker

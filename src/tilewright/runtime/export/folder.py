@@ -14,7 +14,7 @@ from tilewright.runtime.export_c import function_name
 from tilewright.runtime.files import FileError, write_file, writing
 
 #: What the Makefile makes beside the program, and what its files call something else.
-_TAKEN = re.compile("clean|kernels|launch|block|map|argument|function|steps")
+_TAKEN = re.compile("clean|kernels|launch|block|map|argument|function|own|steps")
 #: What a program says of the environment.
 _DEVICE = "DEVICE is the number of the device, 0 unless it is set"
 _THREADS = "OMP_NUM_THREADS is how many threads; GOMP_SPINCOUNT=1000 is for busy machines"
@@ -55,7 +55,8 @@ def write(works: Sequence[Work], folder: Path, name: str | None = None) -> list[
     for file, content in files.items():
         write_file(folder / file, content)
     kernels = [folder / o for o in made.objects] if kind == "llvm" else []
-    return [*(folder / file for file in files), *(x.with_suffix(".c") for x in kernels)]
+    sources = (x.with_suffix(suffix) for x in kernels for suffix in (".c", ".h"))
+    return [*(folder / file for file in files), *sources]
 
 
 def _function(folder: Path, given: str | None) -> str:

@@ -90,8 +90,8 @@ def work_of(kernel: Kernel, extents: Mapping[str, int], about: str = "") -> Work
     """A kernel alone, for ``extents`` of those dimensions that are open, and other scalars;
     ``about`` is what it computes, in words.
 
-    Raises :class:`ArgumentError` where these are others than there are, and for arrays that have no
-    elements, or strides of their own.
+    Raises :class:`ArgumentError` where these are others than there are, or than a call may have,
+    and for arrays that have no elements, or strides of their own.
     """
     signature, name = kernel.signature, kernel.name
     wanted = [v.name for v in signature.variables]
@@ -102,10 +102,11 @@ def work_of(kernel: Kernel, extents: Mapping[str, int], about: str = "") -> Work
             if wanted
             else f"kernel {name} has no open extents, and {', '.join(extents)} is given"
         )
+    values = signature.values(extents)
     arrays = []
     for k, p in enumerate(signature.params):
         if isinstance(p, Buffer):
-            shape = tuple(evaluate(e, extents) for e in p.shape)
+            shape = tuple(evaluate(e, values) for e in p.shape)
             if p.layout is not None:
                 raise ArgumentError(f"{p.name} of kernel {name} has strides: programs have none")
             if min(shape, default=1) < 1:
@@ -114,7 +115,8 @@ def work_of(kernel: Kernel, extents: Mapping[str, int], about: str = "") -> Work
     named = [a for a, _ in arrays]
     step = Step(
         kernel, tuple(a.number for a in named), (0,) * len(named), tuple(a.kind for a in named),
-        tuple(extents[n] for n in wanted), name,
+        tuple(values.values()), name,
     )  # fmt: skip
     inputs, outputs = (tuple(a for a, w in arrays if w is written) for written in (False, True))
-    return Work(about or name, kernel.target, inputs, outputs, (step,), has_weights=False)
+    about = about or ", ".join([name, *(f"{n}={x}" for n, x in values.items())])
+    return Work(about, kernel.target, inputs, outputs, (step,), has_weights=False)
