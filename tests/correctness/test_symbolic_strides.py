@@ -63,3 +63,15 @@ def test_a_stride_that_its_type_does_not_hold_is_refused():
     far = np.lib.stride_tricks.as_strided(np.zeros(8, "float32"), (8, 6), (1 << 35, 4))
     with pytest.raises(ArgumentError, match="a stride of 8589934592, which int32 does not hold"):
         added("llvm", 8)(far, np.zeros((8, 6), "float32"))
+
+
+def test_a_stride_of_one_element_is_any_that_another_array_needs():
+    n, m = te.var("n", least=1), te.var("m")
+    s = te.var("s", least=1)
+    a, b = (te.placeholder((e, 6), name=x, strides=[s, 1]) for e, x in ((n, "A"), (m, "B")))
+    c = te.compute((m, 6), lambda i, j: a[0, j] + b[i, j], name="C")
+    run = tilewright.build(te.create_schedule(c.op), [a, b, c], "llvm")
+    for rows in (1, 8):
+        y = np.zeros((rows, 6), "float32")
+        run(WIDE[:1, :6], WIDE[:rows, 6:], y)
+        np.testing.assert_array_equal(y, WIDE[:1, :6] + WIDE[:rows, 6:])

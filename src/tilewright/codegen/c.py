@@ -103,7 +103,9 @@ def describe(module: Module, about: str = "", allocated: str = "malloc") -> list
     for k, p in enumerate(module.params):
         if isinstance(p, Buffer):
             extents = ", ".join(map(repr, p.shape))
-            rows = "" if p.layout is None else f", strides {', '.join(map(repr, p.strides))}"
+            rows = ""
+            if p.layout is not None:
+                rows = f", not dense: strides {', '.join(map(repr, p.strides))} in elements"
             at = f", at a multiple of {p.align} bytes" if p.align > p.dtype.bytes else ""
             use = "written" if k in written else "read"
             lines.append(f"{p.name}: {p.dtype}[{extents}]{rows}, {use}{at}")

@@ -130,8 +130,9 @@ class Signature:
                     self._bind_value(extent, actual, f"dimension {axis} of {param.name}", values)
             views.append(found)
             places.append(k)
-        for k, found in zip(places, views, strict=True):
-            self._bind_strides(k, found, values)
+        for matter in (True, False):
+            for k, found in zip(places, views, strict=True):
+                self._bind_strides(k, found, values, matter)
         for v in self.variables:
             if v.name not in values:
                 raise ArgumentError(
@@ -161,18 +162,22 @@ class Signature:
                     f"kernel {self.name}: {extent}, an extent of {buffer.name}, is negative: {size}"
                 )
 
-    def _bind_strides(self, k: int, found: ArrayView, values: dict[str, int]) -> None:
-        """Read strides that are variables off an array: first those that matter."""
+    def _bind_strides(
+        self, k: int, found: ArrayView, values: dict[str, int], matter: bool
+    ) -> None:
+        """Read strides that are variables off an array: those that ``matter``, or, when all of these
+        are known, those of dimensions of one element, which may be anything."""
         param = self.params[k]
         if not isinstance(param, Buffer) or param.layout is None:
             return
-        symbolic = [d for d, e in enumerate(param.strides) if isinstance(e, Var)]
-        for d in sorted(symbolic, key=lambda d: found.shape[d] < 2):
-            stride, known = param.strides[d], found.strides[d]
-            assert isinstance(stride, Var)
-            if found.shape[d] < 2:
-                known = values.setdefault(stride.name, 0)
-            elif abs(known) >> (stride.dtype.bits - 1):
+        for d, stride in enumerate(param.strides):
+            known = found.strides[d]
+            if not isinstance(stride, Var) or (found.shape[d] > 1) is not matter:
+                continue
+            if not matter:
+                values.setdefault(stride.name, stride.least or 0)
+                continue
+            if abs(known) >> (stride.dtype.bits - 1):
                 raise ArgumentError(
                     f"{self._where(k)}: a stride of {known}, which {stride.dtype} does not hold"
                 )
