@@ -40,6 +40,18 @@ def test_a_terminal_has_a_line_that_is_taken_away(monkeypatch):
     assert text.endswith("\x1b[2K")
 
 
+def test_what_is_printed_to_a_file_meanwhile_stays_there(monkeypatch):
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.setattr(sys, "stdout", io.StringIO())
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with progress.shown() as tell:
+        tell(3, 7)
+        while "3/7" not in sys.stderr.getvalue():
+            time.sleep(0.01)
+        print("a result")
+    assert sys.stdout.getvalue() == "a result\n"
+
+
 def test_elsewhere_lines_are_asked_for(monkeypatch):
     assert said(monkeypatch, io.StringIO()) == ""
     monkeypatch.setenv("TILEWRIGHT_PROGRESS", "1")
@@ -49,6 +61,16 @@ def test_elsewhere_lines_are_asked_for(monkeypatch):
             tell(k + 1, 7)
     found = sys.stderr.getvalue().splitlines()[1:]
     assert found == ["compiling kernels: 1 of 7, 0 s", "compiling kernels: 7 of 7, 0 s"]
+
+
+def test_a_program_without_stderr_is_silent(monkeypatch, capsys):
+    for asked in ("", "1"):
+        monkeypatch.setenv("TILEWRIGHT_PROGRESS", asked)
+        with monkeypatch.context() as closed:
+            closed.setattr(sys, "stderr", None)
+            with progress.shown() as tell:
+                tell(1, 2)
+    assert capsys.readouterr().out == ""
 
 
 def test_nothing_is_shown_where_that_is_asked_for_or_a_function_is_given(monkeypatch):

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TextIO
 
 #: Is given how many of how many kernels are built.
 Progress = Callable[[int, int], None]
@@ -24,8 +24,9 @@ def shown(given: Progress | None = None) -> Iterator[Progress]:
     That is a bar on a terminal, which is taken away at the end, and nothing elsewhere. With
     TILEWRIGHT_PROGRESS=1 there are lines where there is no terminal; with 0 nothing is shown.
     """
-    asked, terminal = os.environ.get("TILEWRIGHT_PROGRESS", ""), sys.stderr.isatty()
-    if given is not None or asked == "0" or not (terminal or asked == "1"):
+    asked, terminal = os.environ.get("TILEWRIGHT_PROGRESS", ""), _is_terminal(sys.stderr)
+    silent = asked == "0" or sys.stderr is None or not (terminal or asked == "1")
+    if given is not None or silent:
         yield given or _silent
         return
     made = _Bar() if terminal else _Lines()
@@ -33,6 +34,10 @@ def shown(given: Progress | None = None) -> Iterator[Progress]:
         yield made.tell
     finally:
         made.end()
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    return stream is not None and stream.isatty()  # None where it was closed before Python began
 
 
 def _silent(done: int, of: int) -> None:
@@ -90,7 +95,10 @@ class _Bar:
             TextColumn("compiling kernels"), BarColumn(bar_width=24), MofNCompleteColumn(),
             TimeElapsedColumn(),
         )  # fmt: skip
-        bar = Progress(*columns, console=Console(stderr=True), transient=True)
+        # Rich would print to stderr what others print to a file meanwhile.
+        moved = _is_terminal(sys.stdout)
+        console = Console(stderr=True)
+        bar = Progress(*columns, console=console, transient=True, redirect_stdout=moved)
         with self._lock:
             if not self._ended:
                 bar.add_task("", total=self._of, completed=self._done)

@@ -162,11 +162,9 @@ class Signature:
                     f"kernel {self.name}: {extent}, an extent of {buffer.name}, is negative: {size}"
                 )
 
-    def _bind_strides(
-        self, k: int, found: ArrayView, values: dict[str, int], matter: bool
-    ) -> None:
-        """Read strides that are variables off an array: those that ``matter``, or, when all of these
-        are known, those of dimensions of one element, which may be anything."""
+    def _bind_strides(self, k: int, found: ArrayView, values: dict[str, int], matter: bool) -> None:
+        """Read strides that are variables off an array: those that ``matter``, or, when all of
+        these are known, those of dimensions of one element, which may be anything."""
         param = self.params[k]
         if not isinstance(param, Buffer) or param.layout is None:
             return
