@@ -61,6 +61,13 @@ def test_a_rule_changes_an_operation_on_its_target_alone():
     np.testing.assert_allclose(y, np.exp(x), rtol=1e-6)
 
 
+@pytest.mark.parametrize("made", [tir.const(1, "int32"), 2.0], ids=repr)
+def test_a_rule_gives_what_has_the_type_of_the_call(made):
+    register_intrin_lowering("tir.exp", target="llvm", f=lambda op: made)
+    with pytest.raises(LanguageError, match="the rule for exp on llvm gives .*, no float32"):
+        built(te.exp)
+
+
 @pytest.mark.needs_nvrtc
 def test_cuda_calls_what_the_rule_names():
     register_intrin_lowering("tir.exp", target="cuda")(by_c("__expf"))

@@ -250,7 +250,7 @@ class Model:
                 f"batches {', '.join(map(str, batches))} are not written: "
                 + ("they are at least 1" if names else f"no input of {self._signature()} has one")
             )
-        made = {}
+        made: dict[int, Mapping[str, Argument]] = {}
         for batch in sorted(set(batches)):
             sized = {n: _resized(x, batch) if n in names else x for n, x in inputs.items()}
             made[batch] = arrays(self.inputs, sized, self.device)

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Call, Expr
 from tilewright.ir.func import Module
 from tilewright.ir.visit import rewrite_exprs
@@ -59,7 +60,8 @@ def any_rules(kind: str) -> bool:
 
 
 def apply(module: Module, kind: str) -> Module:
-    """The module with calls as the rules for a kind of target have them."""
+    """The module with calls as the rules for a kind of target have them; raises
+    :class:`LanguageError` where one gives no expression of the call's type."""
 
     def rule(e: Expr) -> Expr | None:
         if not isinstance(e, Call):
@@ -70,7 +72,11 @@ def apply(module: Module, kind: str) -> Module:
             return None
         given = Call(e.dtype, name, e.args)
         made = found[1](given)
-        return None if made is given or made is None else made
+        if made is given or made is None:
+            return None
+        if not isinstance(made, Expr) or made.dtype != e.dtype:
+            raise LanguageError(f"the rule for {name} on {kind} gives {made!r}, no {e.dtype}")
+        return made
 
     funcs = tuple(replace(func, body=rewrite_exprs(func.body, rule)) for func in module.funcs)
     return replace(module, funcs=funcs)
