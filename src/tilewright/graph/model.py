@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -35,6 +36,7 @@ from tilewright.runtime.array import view
 from tilewright.runtime.array_view import ArrayView
 from tilewright.runtime.compile import uncollected
 from tilewright.runtime.kernel import Kernel
+from tilewright.runtime.narrow_floats import storage_type
 from tilewright.runtime.progress import shown
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
@@ -242,16 +244,17 @@ class Model:
         self, inputs: Mapping[str, Any], batches: Sequence[int]
     ) -> dict[int, Mapping[str, Argument]]:
         """The inputs of each batch; as they are given, and batch 0, where there are none."""
-        if not batches:
+        wanted = sorted({operator.index(batch) for batch in batches})
+        if not wanted:
             return {0: arrays(self.inputs, inputs, self.device)}
         names = self._batches.names
-        if not names or min(batches) < 1:
-            raise ModelError(
-                f"batches {', '.join(map(str, batches))} are not written: "
-                + ("they are at least 1" if names else f"no input of {self._signature()} has one")
-            )
+        if not names or not 1 <= wanted[0] <= wanted[-1] < 2**31:
+            why = f"no input of {self._signature()} has one"
+            if names:
+                why = "they are at least 1, and less than 2**31"
+            raise ModelError(f"batches {', '.join(map(str, wanted))} are not written: {why}")
         made: dict[int, Mapping[str, Argument]] = {}
-        for batch in sorted(set(batches)):
+        for batch in wanted:
             sized = {n: _resized(x, batch) if n in names else x for n, x in inputs.items()}
             made[batch] = arrays(self.inputs, sized, self.device)
         return made
@@ -363,9 +366,9 @@ class Model:
 
 
 def _resized(x: Any, batch: int) -> np.ndarray[Any, Any]:
-    """An array of another batch, whose numbers do not matter."""
-    found = np.asarray(x)
-    return np.resize(found, (batch, *found.shape[1:]))
+    """An array of another batch, whose numbers do not matter and take no memory."""
+    found = view(np.asarray(x) if isinstance(x, list | tuple) else x)
+    return np.zeros((batch, *found.shape[1:]), storage_type(found.dtype))
 
 
 def _inputs_of(value: Value) -> set[Input]:
