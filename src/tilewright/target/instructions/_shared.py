@@ -58,12 +58,13 @@ static __device__ __forceinline__ unsigned shared_address(const T* place, int be
 
 #: The function by which descriptors of operands of wgmma begin: its name, and its text. An address
 #: is a constant more than one that does not change, in units of 16 bytes, and so is a descriptor:
-#: one addition each, where they are written out, beside which short products would wait.
+#: one addition each, where they are written out, beside which short products would wait. In blocks
+#: of a cluster, bits above an address's 18 say which block it is: a descriptor has none of them.
 DESCRIPTOR = "tile_descriptor"
 TILE_DESCRIPTOR = f"""static __device__ __forceinline__ unsigned long long {DESCRIPTOR}(
     const void* place, int behind, unsigned low, unsigned high) {{
   unsigned long long made;
-  const unsigned begin = (unsigned)__cvta_generic_to_shared(place) >> 4;
+  const unsigned begin = ((unsigned)__cvta_generic_to_shared(place) & 0x3ffff) >> 4;
   asm("mov.b64 %0, {{%1, %2}};" : "=l"(made) : "r"(begin + ((unsigned)behind + low)), "r"(high));
   return made;
 }}"""
