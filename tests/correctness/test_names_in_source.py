@@ -55,6 +55,26 @@ def test_no_parameter_has_the_name_of_a_function_that_is_called(type: str, targe
     assert taken == []
 
 
+@pytest.mark.parametrize(
+    ("target", "type"),
+    [("cuda", "uint32"), ("cuda", "float16"), ("opencl", "uint32"), ("opencl", "uint8")],
+)
+def test_no_parameter_has_the_name_of_a_vector(type: str, target: str) -> None:
+    def text(name: str) -> str:
+        a = te.placeholder((8,), type, name=name)
+        b = te.compute((8,), lambda i: a[i], name="B")
+        s = te.create_schedule(b.op)
+        thread, lane = s[b].split(b.op.axis[0], factor=4)
+        s[b].bind(thread, te.thread_axis("threadIdx.x"))
+        s[b].vectorize(lane)
+        return WRITTEN[target](lower(s, [a, b], target))
+
+    body = text("A").split(" B) {")[1]
+    words = set(re.findall(r"\b[a-z]\w*\d\b", body))
+    assert words
+    assert [w for w in words if re.search(rf"restrict(__)? {w},", text(w))] == []
+
+
 @SOURCES
 @pytest.mark.parametrize("type", ["int8", "int32", "uint32", "int64"])
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from tilewright.codegen.cuda_bytes import TEXTS as BYTES
 from tilewright.codegen.cuda_bytes import is_byte, rounded_near, saturated
 from tilewright.codegen.cuda_functions import BOUNDED, HELPERS, SINGLE, before_rounding, rounded
 from tilewright.codegen.cuda_halves import ARITHMETIC, HEADERS
-from tilewright.codegen.cuda_vectors import CudaVectors, is_half
+from tilewright.codegen.cuda_vectors import VECTOR_NAMES, CudaVectors, is_half
 from tilewright.codegen.mbarriers import NAMES
 from tilewright.codegen.registers import Registers
 from tilewright.codegen.warps import warp_part
@@ -35,6 +35,7 @@ from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
 from tilewright.target.devices import STATIC_SHARED, compute_capability
+from tilewright.target.instructions._shared import DESCRIPTOR
 from tilewright.target.queues import AWAIT_PRODUCTS, TILES
 from tilewright.target.target import APART, blocks_each, overlaps, shared_apart
 
@@ -62,8 +63,8 @@ class CudaDialect(CudaVectors):
         "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most load_where_or "
         f"load_where load_where_as {' '.join(NAMES)} TensorMap TileLoads shared_address "
         f"own_register exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16 "
-        "ClusterLoads meet_cluster of_block".split()
-        + [*HELPERS, *BYTES]
+        f"ClusterLoads meet_cluster of_block fetch_ahead {DESCRIPTOR}".split()
+        + [*HELPERS, *BYTES, *VECTOR_NAMES]
     )
     types: ClassVar[dict[str, str]] = {
         **Dialect.types,

@@ -43,6 +43,12 @@ _MOVED_AS: dict[str, tuple[str, str]] = {
     "bfloat4": ("__nv_bfloat16", "uint2"), "bfloat8": ("__nv_bfloat16", "uint4"),
 }  # fmt: skip
 
+#: The names of them all, and of functions that move them.
+VECTOR_NAMES = frozenset(
+    [name for of_type in _VECTORS.values() for name in of_type.values()]
+    + [f"{verb}_{name}" for name in _MOVED_AS for verb in ("load", "store")]
+)
+
 
 def structure(name: str) -> str:
     """The definition of one of our vector types."""

@@ -53,8 +53,8 @@ class OpenCLDialect(Dialect):
         get_local_id get_group_id vload_half vstore_half round_half round_bfloat""".split()
     ) | frozenset(
         f"{name}{n}"
-        for name in """char short int long float double half vload vstore vload_half
-        vstore_half""".split()
+        for name in """char short int long uchar ushort uint ulong float double half vload vstore
+        vload_half vstore_half""".split()
         for n in (2, 3, 4, 8, 16)
     ) | frozenset(f"{name}_{t}" for name in ("min", "max") for t in _FLOATS)  # fmt: skip
     types: ClassVar[dict[str, str]] = {
