@@ -132,3 +132,13 @@ def test_volumes_of_bytes_are_for_no_template_of_flat_images(layout: str, target
     for template in found:
         tile = template.candidates(p, machine)[0]
         assert tilewright.lower(*template.scheduled(p, tile), machine)
+
+
+@pytest.mark.needs_cuda
+def test_a_descriptor_is_of_the_sum_of_a_place_and_what_is_added() -> None:
+    """What is added to the filter's place here may lead from in front of shared memory into it."""
+    p = Conv.parse(
+        (64, 32, 21, 21), (32, 1, 37, 37), stride=2, padding=18, dtype="bfloat16"
+    )  # fmt: skip
+    config = {"rows": 8, "columns": 16, "groups": 2, "turns": 1, "stages": 2}
+    check(p, "gpu.toeplitz", config, "cuda")

@@ -56,15 +56,15 @@ static __device__ __forceinline__ unsigned shared_address(const T* place, int be
   return (address ^ (address >> 3 & Mask)) + whole;
 }"""
 
-#: The function by which descriptors of operands of wgmma begin: its name, and its text. An address
-#: is a constant more than one that does not change, in units of 16 bytes, and so is a descriptor:
-#: one addition each, where they are written out, beside which short products would wait. In blocks
-#: of a cluster, bits above an address's 18 say which block it is: a descriptor has none of them.
+#: The function by which descriptors of operands of wgmma begin: its name, and its text. ``behind``
+#: counts bytes, and what is a constant more than another address is so by one addition. Only the sum
+#: is an address: ``place`` may lie in front of the memory, and in blocks of a cluster bits above the
+#: 18 of an address say which block it is, so that all but these are taken off the sum.
 DESCRIPTOR = "tile_descriptor"
 TILE_DESCRIPTOR = f"""static __device__ __forceinline__ unsigned long long {DESCRIPTOR}(
     const void* place, int behind, unsigned low, unsigned high) {{
   unsigned long long made;
-  const unsigned begin = ((unsigned)__cvta_generic_to_shared(place) & 0x3ffff) >> 4;
-  asm("mov.b64 %0, {{%1, %2}};" : "=l"(made) : "r"(begin + ((unsigned)behind + low)), "r"(high));
+  const unsigned address = (unsigned)__cvta_generic_to_shared(place) + (unsigned)behind;
+  asm("mov.b64 %0, {{%1, %2}};" : "=l"(made) : "r"(address >> 4 & 0x3fff | low), "r"(high));
   return made;
 }}"""

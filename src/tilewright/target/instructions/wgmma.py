@@ -333,7 +333,7 @@ class _Matrix:
         high = _units(stride, step, self.chunk) | _MODES[self.swizzle] << 30
         parts = pointer.parts if isinstance(pointer, Pointer) else None
         place, behind = parts or (pointer, "0")
-        return f"{DESCRIPTOR}({place}, ({behind}) / {self.chunk}, {low:#x}u, {high:#x}u)"
+        return f"{DESCRIPTOR}({place}, ({behind}) * {16 // self.chunk}, {low:#x}u, {high:#x}u)"
 
 
 #: What a descriptor says of a swizzle.
