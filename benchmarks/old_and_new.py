@@ -44,7 +44,6 @@ from typing import Any, TypeAlias
 import tilewright
 from tilewright.codegen.cuda import generate
 from tilewright.runtime.sass import opcodes
-from tilewright.select.knn import guesses
 from tilewright.target import Target
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
@@ -102,6 +101,8 @@ def first_choices(target: Target) -> Iterator[Found]:
     import gpu_layers
     import large_kernels
     import untuned_shapes
+
+    from tilewright.select.knn import guesses  # which versions before it lack
 
     tables = (*gpu_layers.sections(), *large_kernels.sections())
     drawn = untuned_shapes.problems(_SMALL, _SEED), untuned_shapes.large_problems(_LARGE, _SEED)

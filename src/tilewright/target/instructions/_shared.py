@@ -57,9 +57,9 @@ static __device__ __forceinline__ unsigned shared_address(const T* place, int be
 }"""
 
 #: The function by which descriptors of operands of wgmma begin: its name, and its text. ``behind``
-#: counts bytes, and what is a constant more than another address is so by one addition. Only the sum
-#: is an address: ``place`` may lie in front of the memory, and in blocks of a cluster bits above the
-#: 18 of an address say which block it is, so that all but these are taken off the sum.
+#: counts bytes: what is a constant more than another address is so by one addition. Only the sum is
+#: an address. ``place`` may lie in front of the memory, and in blocks of a cluster bits above 18
+#: say which block it is: all but the bits of an address are taken off the sum.
 DESCRIPTOR = "tile_descriptor"
 TILE_DESCRIPTOR = f"""static __device__ __forceinline__ unsigned long long {DESCRIPTOR}(
     const void* place, int behind, unsigned low, unsigned high) {{
