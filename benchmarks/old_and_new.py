@@ -39,16 +39,18 @@ from itertools import chain, product
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from time import monotonic
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import tilewright
 from tilewright.codegen.cuda import generate
 from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
-from tilewright.topi.operators.conv import Conv
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.tuned import shipped
+
+if TYPE_CHECKING:  # what old versions lack
+    from tilewright.topi.operators.conv import Conv
 
 #: What multiplies, moves, branches and waits, and what loads and stores registers in memory.
 COUNTED = ("HMMA", "HGMMA", "LDSM", "LDS", "LDG", "STS", "STG", "PRMT", "BRA", "BAR", "LDL", "STL")
@@ -73,7 +75,7 @@ def code(path: str) -> dict[str, Any]:
         **{name: counts[name] for name in COUNTED},
         "registers": max(u.registers or 0 for u in used),
         "shared": max(u.shared_memory or 0 for u in used),
-        "asked": kernel.program.asked_shared,
+        "asked": getattr(kernel.program, "asked_shared", 0),
         "spills": max(u.spills or 0 for u in used),
         "instructions": sum(counts.values()),
         "text": hashlib.sha256(_operations(kernel.assembly).encode()).hexdigest()[:16],
