@@ -78,6 +78,13 @@ def test_a_block_may_ask_for_all_of_a_filter_first(
     check_tile(name, p, tile, target)
 
 
+def test_images_of_which_a_filter_sees_all_are_no_rows_of_pixels() -> None:
+    """Of several at once each column of an instruction would be an image apart."""
+    p, single = _constant("32x64x3x3", "64x64x3x3"), _constant("32x64x1x1", "64x64x1x1")
+    tiles = [TEMPLATES["gpu.whole_boxes"].candidates(x, Target.parse("sim")) for x in (p, single)]
+    assert [any(tile.turned for tile in found) for found in tiles] == [False, True]
+
+
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("changes", [
     {"stride": 2, "epilogue": "bias+relu"}, {"pass_": "dgrad"}, {"pass_": "dgrad", "stride": 2},

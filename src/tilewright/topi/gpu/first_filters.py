@@ -82,6 +82,8 @@ def turned_tiles(
         for box in _boxes(of, own):
             seen = reach(p, box) if whole else box
             pixels = math.prod(seen)
+            if box[-1] == 1 and max(seen[1:]) > 1:
+                continue  # pixels of several images do not follow one another
             if max(seen) > LARGEST or (steps > 1 and pixels * of.depth % ALIGN):
                 continue
             if of.block and pixels * of.block % ALIGN and of.depth > of.block:
