@@ -135,8 +135,8 @@ def test_volumes_of_bytes_are_for_no_template_of_flat_images(layout: str, target
 
 
 @pytest.mark.needs_cuda
-def test_a_descriptor_is_of_the_sum_of_a_place_and_what_is_added() -> None:
-    """What is added to the filter's place here may lead from in front of shared memory into it."""
+def test_a_descriptor_has_no_more_of_a_place_than_its_address() -> None:
+    """Parts of the filter's place lie in front of shared memory here."""
     p = Conv.parse(
         (64, 32, 21, 21), (32, 1, 37, 37), stride=2, padding=18, dtype="bfloat16"
     )  # fmt: skip

@@ -20,7 +20,7 @@ from tilewright.lower.substitution import put
 from tilewright.target.boxes import TensorMap
 from tilewright.target.fragments import slot_values
 from tilewright.target.instruction import Argument, Pointer, stride_along
-from tilewright.target.instructions._shared import DESCRIPTOR, EXCHANGE, OWN
+from tilewright.target.instructions._shared import EXCHANGE, OWN
 from tilewright.target.instructions.tma_load import ALIGN
 from tilewright.target.queues import AWAIT_PRODUCTS, QUEUES
 
@@ -86,7 +86,7 @@ class InstructionPrinter(StorePrinter):
         pointers, strides = found
         self.line(f"// {s.instruction.name}")
         text = s.instruction.emit(d.kind, pointers, strides)
-        d.require(*(name for name in ("shared_address", DESCRIPTOR, OWN, EXCHANGE) if name in text))
+        d.require(*(name for name in ("shared_address", OWN, EXCHANGE) if name in text))
         for line in text.splitlines():
             self.line(line)
 

@@ -35,7 +35,6 @@ from tilewright.ir.func import Func
 from tilewright.ir.tf32 import TF32_FUNCTIONS
 from tilewright.target.boxes import TensorMap
 from tilewright.target.devices import STATIC_SHARED, compute_capability
-from tilewright.target.instructions._shared import DESCRIPTOR
 from tilewright.target.queues import AWAIT_PRODUCTS, TILES
 from tilewright.target.target import APART, blocks_each, overlaps, shared_apart
 
@@ -63,7 +62,7 @@ class CudaDialect(CudaVectors):
         "threadIdx blockIdx blockDim gridDim warpSize half half2 at_least at_most load_where_or "
         f"load_where load_where_as {' '.join(NAMES)} TensorMap TileLoads shared_address "
         f"own_register exchange_in_odd_rows follow_previous_kernel {AWAIT_PRODUCTS} upper_bfloat16 "
-        f"ClusterLoads meet_cluster of_block fetch_ahead {DESCRIPTOR}".split()
+        "ClusterLoads meet_cluster of_block fetch_ahead".split()
         + [*HELPERS, *BYTES, *VECTOR_NAMES]
     )
     types: ClassVar[dict[str, str]] = {

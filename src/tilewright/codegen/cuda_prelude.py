@@ -12,12 +12,10 @@ from tilewright.codegen.mbarriers import TEXT as TILE_LOADS
 from tilewright.codegen.registers import own_register
 from tilewright.codegen.total_integers import total_functions
 from tilewright.target.instructions._shared import (
-    DESCRIPTOR,
     EXCHANGE,
     EXCHANGE_IN_ODD_ROWS,
     OWN,
     SHARED_ADDRESS,
-    TILE_DESCRIPTOR,
 )
 from tilewright.target.queues import AWAIT_PRODUCTS
 
@@ -141,8 +139,6 @@ def prelude(needs: set[str], own: bool = True, alone: bool = True) -> str:
         parts.append(CLUSTERS)
     if "shared_address" in needs:
         parts.append(SHARED_ADDRESS)
-    if DESCRIPTOR in needs:
-        parts.append(TILE_DESCRIPTOR)
     if EXCHANGE in needs:
         parts.append(EXCHANGE_IN_ODD_ROWS)
     if OWN in needs:

@@ -55,16 +55,3 @@ static __device__ __forceinline__ unsigned shared_address(const T* place, int be
   const unsigned address = near + (offset - whole);
   return (address ^ (address >> 3 & Mask)) + whole;
 }"""
-
-#: The function by which descriptors of operands of wgmma begin: its name, and its text. ``behind``
-#: counts bytes: what is a constant more than another address is so by one addition. Only the sum is
-#: an address. ``place`` may lie in front of the memory, and in blocks of a cluster bits above 18
-#: say which block it is: all but the bits of an address are taken off the sum.
-DESCRIPTOR = "tile_descriptor"
-TILE_DESCRIPTOR = f"""static __device__ __forceinline__ unsigned long long {DESCRIPTOR}(
-    const void* place, int behind, unsigned low, unsigned high) {{
-  unsigned long long made;
-  const unsigned address = (unsigned)__cvta_generic_to_shared(place) + (unsigned)behind;
-  asm("mov.b64 %0, {{%1, %2}};" : "=l"(made) : "r"(address >> 4 & 0x3fff | low), "r"(high));
-  return made;
-}}"""

@@ -27,15 +27,8 @@ from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import LanguageError, TargetError
 from tilewright.ir.swizzle import CHUNK
 from tilewright.ir.swizzle import WIDTHS as SWIZZLES
-from tilewright.target.instruction import (
-    Argument,
-    Axis,
-    Instruction,
-    Pointer,
-    decl_instruction,
-)
+from tilewright.target.instruction import Argument, Axis, Instruction, decl_instruction
 from tilewright.target.instructions._contract import contract, contract_tf32
-from tilewright.target.instructions._shared import DESCRIPTOR
 
 _EIGHT = ("lane 2", "lane 3", "lane 4")
 _BLOCKS = ("slot 1", "lane 5", "lane 6")
@@ -329,15 +322,16 @@ class _Matrix:
         leading, stride = along_k, across
         if self.swizzle:
             leading, stride = (across, along_k) if self.turned else (one, across)
-        low = _units(leading, self.chunk if leading == one else step, self.chunk) << 16
-        high = _units(stride, step, self.chunk) | _MODES[self.swizzle] << 30
-        parts = pointer.parts if isinstance(pointer, Pointer) else None
-        place, behind = parts or (pointer, "0")
-        return f"{DESCRIPTOR}({place}, ({behind}) * {16 // self.chunk}, {low:#x}u, {high:#x}u)"
+        low = _units(leading, self.chunk if leading == one else step, self.chunk)
+        text = (
+            f"((unsigned long long)((__cvta_generic_to_shared({pointer}) & 0x3ffff) >> 4) | "
+            f"{low}ull << 16 | {_units(stride, step, self.chunk)}ull << 32"
+        )
+        return f"{text} | {_MODES[self.swizzle]}ull << 62)" if self.swizzle else f"{text})"
 
 
 #: What a descriptor says of a swizzle.
-_MODES = {0: 0, 128: 1, 64: 2, 32: 3}
+_MODES = {128: 1, 64: 2, 32: 3}
 
 
 def _units(stride: str, step: int, chunk: int) -> int:
