@@ -2,8 +2,8 @@
 
 The 23 layers of ResNet-50, forward, channels last and in blocks of 32: sums of int8 with a bias,
 requantised to int8 in the same kernel, by the first choice without measuring, exact on all
-elements; the same choice in float16 with channels last, filters and what else is a layer's own
-constants of both, as in inference; cuDNN's own int8, the fastest of its first
+elements; the same choice in float16 with channels last; with ``--inference`` filters and what else
+is a layer's own are constants of both, prepared before; cuDNN's own int8, the fastest of its first
 ``--plans`` plans, where the package nvidia-cudnn-frontend is installed (cudnn_bytes.py); and
 PyTorch in float16, cuDNN's search switched on. Medians of CUDA-graph replays that take turns,
 inputs rotated past the cache.
@@ -38,17 +38,19 @@ _PEAK = 0.8 * 1979e12
 _STEPS = "bias+dequantize+relu+quantize(1)"
 
 
-def quantised(layer: tuple[int, ...], batch: int, layout: str) -> Conv:
+def quantised(layer: tuple[int, ...], batch: int, layout: str, inference: bool) -> Conv:
     """The problem of a layer; of few channels, images with channels last have results in blocks."""
     p = problem(layer, "forward", batch, "int8").replace(epilogue=_STEPS)
     block = int(layout.strip("NCHW") or 1)
     p = p.replace(**{"layout" if p.channels % block == 0 else "out_layout": layout})
-    return p.replace(constants=tuple(name for name in p.inputs() if name != "data"))
+    own = tuple(name for name in p.inputs() if name != "data")
+    return p.replace(constants=own if inference else ())
 
 
-def halved(layer: tuple[int, ...], batch: int) -> Conv:
+def halved(layer: tuple[int, ...], batch: int, inference: bool) -> Conv:
     """The same layer in float16, without an epilogue."""
-    return problem(layer, "forward", batch, "float16", constants=("filter",))
+    constants = ("filter",) if inference else ()
+    return problem(layer, "forward", batch, "float16", constants=constants)
 
 
 class Bytes:
@@ -114,9 +116,11 @@ def channels_first(t: Any) -> Any:
     return t.permute(0, 3, 1, 2)
 
 
-def row(layer: tuple[int, ...], batch: int, layout: str, tried: int, plans: int) -> dict[str, Any]:
+def row(
+    layer: tuple[int, ...], batch: int, layout: str, tried: int, plans: int, inference: bool
+) -> dict[str, Any]:
     """What one layer takes."""
-    p, half = quantised(layer, batch, layout), halved(layer, batch)
+    p, half = quantised(layer, batch, layout, inference), halved(layer, batch, inference)
     given, halves = Bytes(p), Operands(half)
     exact, calls, names = given.exact(), dict[str, tuple[Callable[[int], Any], int]](), {}
     for rank in range(tried):
@@ -170,13 +174,16 @@ def main() -> None:
     parser.add_argument("--plans", type=int, default=9, help="of cuDNN's own; 0 leaves it out")
     parser.add_argument("--layouts", nargs="+", default=["NHWC", "NCHW32"])
     parser.add_argument("--tried", type=int, default=1, help="schedules of each problem")
+    parser.add_argument("--inference", action="store_true", help="of constant filters")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
     layers = list(product(LAYERS["resnet"], options.batch, options.layouts))
     layers.sort(key=lambda x: (options.layouts.index(x[2]), options.batch.index(x[1])))
-    jobs = [(quantised(*x), rank) for x in layers for rank in range(options.tried)]
+    jobs = [
+        (quantised(*x, options.inference), rank) for x in layers for rank in range(options.tried)
+    ]
     halves = dict.fromkeys((layer, batch) for layer, batch, _ in layers)
-    jobs += [(halved(layer, batch), 0) for layer, batch in halves]
+    jobs += [(halved(layer, batch, options.inference), 0) for layer, batch in halves]
     with ProcessPoolExecutor(mp_context=get_context("spawn")) as pool:
         list(pool.map(_ahead, jobs, chunksize=4))
     import torch
@@ -185,7 +192,7 @@ def main() -> None:
     torch.backends.cudnn.allow_tf32 = False
     rows = []
     for x in layers:
-        rows.append(row(*x, options.tried, options.plans))
+        rows.append(row(*x, options.tried, options.plans, options.inference))
         shown = {k: v if isinstance(v, str) else round(v, 2) for k, v in rows[-1].items()}
         print(*shown.values(), sep=" | ", flush=True)
     print(measure.table(rows))
@@ -198,7 +205,8 @@ def main() -> None:
                 print(f"{layout}, batch {batch}: {column}: {mean}, {min(values):.2f} at least")
     results = {"environment": measure.environment("torch"), "settings": vars(options), "rows": rows}
     only = "".join(f"_{n}" for n in options.batch) if len(options.batch) == 1 else ""
-    print(measure.save(f"h200_gpu_bytes{only}", results, options.out))
+    what = "_inference" if options.inference else ""
+    print(measure.save(f"h200_gpu_bytes{what}{only}", results, options.out))
 
 
 if __name__ == "__main__":

@@ -189,7 +189,8 @@ def of_bytes(results: Results) -> Iterator[dict[str, str]]:
     for column, peer in peers.items():
         found = [row for row in results["rows"] if column in row]
         for label, rows in split_by(found, lambda r: f"{r['layout']}, batch {r['batch']}").items():
-            what = f"ResNet-50's dense layers, int8, not tuned, {label}"
+            of = ", constant filters" if results["settings"].get("inference") else ""
+            what = f"ResNet-50's dense layers, int8{of}, not tuned, {label}"
             yield line(what, ratios_of(rows, column), peer, "gpu_bytes.py")
 
 
