@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from tests.support.search import check
+from tests.support.search import check, of_this_device
 
 import tilewright
 from tilewright.select.registry import find
@@ -141,4 +141,4 @@ def test_a_descriptor_has_no_more_of_a_place_than_its_address() -> None:
         (64, 32, 21, 21), (32, 1, 37, 37), stride=2, padding=18, dtype="bfloat16"
     )  # fmt: skip
     config = {"rows": 8, "columns": 16, "groups": 2, "turns": 1, "stages": 2}
-    check(p, "gpu.toeplitz", config, "cuda")
+    check(p, "gpu.toeplitz", config, of_this_device("cuda"))
