@@ -43,6 +43,9 @@ WRAPS: list[tuple[str, Callable[[Any], Any]]] = [
     ("int8", lambda x: te.if_then_else(x >= 0, A[x * te.const(2, "int8")], 0.0)),
     ("uint8", lambda x: te.if_then_else(x < 9, A[te.cast("int32", x - 1) + 46], 0.0)),
     ("int16", lambda x: A[te.cast("int32", te.cast("int8", te.clip(x, 0, 200)))]),
+    ("int8", lambda x: A[te.cast("int32", te.floordiv(x, te.const(-2, "int8"))) + 236]),
+    ("int8", lambda x: A[te.cast("int32", te.truncdiv(x, te.const(-2, "int8"))) + 236]),
+    ("int8", lambda x: A[236 - te.cast("int32", te.truncdiv(x, te.const(2, "int8")))]),
 ]  # fmt: skip
 
 
