@@ -28,6 +28,12 @@ def kernel(f: Callable[[Expr], Any], type: str, target: str) -> Any:
 
 ANY_TARGET = pytest.mark.parametrize("target", ["llvm", "sim", "opencl", "cuda -arch=sm_90a"])
 
+
+def _ends(x: Expr) -> Expr:
+    """Holds of the least number of 64 bits, whose products are 0."""
+    return te.all(x <= te.min_value("int64"), (x * (x + 2)).equal(0))
+
+
 WRAPS: list[tuple[str, Callable[[Any], Any]]] = [
     ("int32", lambda x: te.if_then_else(te.all(x >= 0, x + x < 8), A[x + x], 0.0)),
     ("int32", lambda x: te.if_then_else(te.all(x >= 0, x + 1 < 300), A[x + 1], 0.0)),
@@ -46,6 +52,7 @@ WRAPS: list[tuple[str, Callable[[Any], Any]]] = [
     ("int8", lambda x: A[te.cast("int32", te.floordiv(x, te.const(-2, "int8"))) + 236]),
     ("int8", lambda x: A[te.cast("int32", te.truncdiv(x, te.const(-2, "int8"))) + 236]),
     ("int8", lambda x: A[236 - te.cast("int32", te.truncdiv(x, te.const(2, "int8")))]),
+    ("int64", lambda x: te.if_then_else(_ends(x), A[x], 0.0)),
 ]  # fmt: skip
 
 
