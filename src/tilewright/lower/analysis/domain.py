@@ -99,7 +99,8 @@ def _before(kernel: Kernel, instance: Instance, node: Node, e: Expr) -> Expr:
             names[x] = var = Var.make(x.buffer.name, x.dtype, exact=False)
             if x.dtype.is_int or x.dtype.is_bool:
                 instance.values[var] = instance.unknown(x)
-    return substitute(e, names)
+    made: Expr = substitute(e, names)
+    return made
 
 
 def surroundings(node: Node, guards: tuple[Guard, ...], parts: Iterable[Expr]) -> Surroundings:
