@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.support.kernels import barrier, buffer, loop, store
+from tests.support.kernels import Launch, barrier, buffer, loop, store
 
 from tilewright.ir import Func
 from tilewright.ir import expr as E
@@ -48,6 +48,20 @@ def test_a_guard_says_nothing_of_a_value_that_was_written_since(
 @pytest.mark.parametrize("guard", GUARDS[:2])
 def test_a_guard_holds_of_a_value_that_stays(guard: Callable[[Stmt], Stmt]) -> None:
     assert not check(Func("main", (X, B), guard(USES)))
+
+
+def test_a_name_for_a_value_is_not_the_value_that_was_written_since() -> None:
+    """``S[t, R[0]]`` is ``S[1, 2]``, which another thread writes; each statement stands twice."""
+    S, R = buffer("S", (8, 8), "shared"), buffer("R", (1,), "local", "int32")
+    launch, t = Launch(threadIdx_x=2), Var.make("t", exact=False)
+    own = seq(store(S, (t, R[const(0)]), 1.0), store(S, (launch.threadx, launch.threadx + 1), 2.0))
+    body = seq(
+        store(R, 0, const(1, "int32")),
+        Let(t, R[const(0)], seq(store(R, 0, const(2, "int32")), own, own)),
+    )
+    found = check(launch.func("main", (), Allocate(S, Allocate(R, body))))
+    races = [f.message for f in found if f.kind == "race"]
+    assert any("S[t, R[0]]" in race and "threadIdx_x + 1]" in race for race in races)
 
 
 def test_inner_loops_that_range_alike_are_not_one() -> None:

@@ -128,10 +128,16 @@ def surroundings(node: Node, guards: tuple[Guard, ...], parts: Iterable[Expr]) -
 
 
 def surround(kernel: Kernel, instance: Instance, found: Surroundings) -> None:
-    """Let ``instance`` be any moment within these loops and definitions."""
+    """Let ``instance`` be any moment within these loops and definitions.
+
+    What a variable was read from memory may be written since, so it is any number.
+    """
     for var, kind, by in found:
-        if kind is None:
+        if kind is None and by[0].exact:
             instance.define(var, *by)
+        elif kind is None:
+            if var.dtype.is_int or var.dtype.is_bool:
+                instance.values[var] = instance.unknown(by[0])
         else:
             _loop(kernel, instance, var, kind, *by)
 
