@@ -28,6 +28,12 @@ def kernel(f: Callable[[Expr], Any], type: str, target: str) -> Any:
 
 ANY_TARGET = pytest.mark.parametrize("target", ["llvm", "sim", "opencl", "cuda -arch=sm_90a"])
 
+
+def _ends(x: Expr) -> Expr:
+    """Holds of the least number of 64 bits, whose products are 0."""
+    return te.all(x <= te.min_value("int64"), (x * (x + 2)).equal(0))
+
+
 WRAPS: list[tuple[str, Callable[[Any], Any]]] = [
     ("int32", lambda x: te.if_then_else(te.all(x >= 0, x + x < 8), A[x + x], 0.0)),
     ("int32", lambda x: te.if_then_else(te.all(x >= 0, x + 1 < 300), A[x + 1], 0.0)),
@@ -43,6 +49,10 @@ WRAPS: list[tuple[str, Callable[[Any], Any]]] = [
     ("int8", lambda x: te.if_then_else(x >= 0, A[x * te.const(2, "int8")], 0.0)),
     ("uint8", lambda x: te.if_then_else(x < 9, A[te.cast("int32", x - 1) + 46], 0.0)),
     ("int16", lambda x: A[te.cast("int32", te.cast("int8", te.clip(x, 0, 200)))]),
+    ("int8", lambda x: A[te.cast("int32", te.floordiv(x, te.const(-2, "int8"))) + 236]),
+    ("int8", lambda x: A[te.cast("int32", te.truncdiv(x, te.const(-2, "int8"))) + 236]),
+    ("int8", lambda x: A[236 - te.cast("int32", te.truncdiv(x, te.const(2, "int8")))]),
+    ("int64", lambda x: te.if_then_else(_ends(x), A[x], 0.0)),
 ]  # fmt: skip
 
 

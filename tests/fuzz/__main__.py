@@ -11,6 +11,9 @@ in a folder with data beside it and outside of it, which the process may not ope
 ``--target problems-llvm`` and the like draw problems of the library's operators, each with any of
 its schedules (``tests/support/drawn_problems.py``).
 
+``--plain`` does not optimise the code for CPUs, so that a program takes half the time: it asks what
+programs mean, and not what LLVM makes of what it is told about them.
+
 ``--show SEED`` prints a program and what becomes of it, ``--shrink SEED`` a smaller one that fails
 alike. The exit status is 1 where a program was wrong.
 """
@@ -106,6 +109,7 @@ def arguments() -> argparse.Namespace:
     kinds += [f"problems-{kind}" for kind in (*kinds[:3], "cuda")]
     parser.add_argument("--target", choices=kinds, default="llvm")
     parser.add_argument("--stages", help="only those of this name in tests/support, as spread")
+    parser.add_argument("--plain", action="store_true", help="code that LLVM does not optimise")
     parser.add_argument("--programs", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0, help="of the first program")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
@@ -131,10 +135,10 @@ def show(target: str, seed: int) -> None:
     print(f"# {found.kind}: {found.detail}\n{program}")
 
 
-def smaller(target: str, seed: int, tries: int, limit: float) -> None:
+def smaller(target: str, seed: int, tries: int, limit: float, plain: bool) -> None:
     program = program_of(target)(target, seed)
     program.draw()
-    workers = Workers(target, 1, limit)
+    workers = Workers(target, 1, limit, plain=plain)
     (first,) = workers.run([seed])
     like = signature(first)
 
@@ -154,10 +158,10 @@ def main() -> int:
         show(chosen.target, chosen.show)
         return 0
     if chosen.shrink is not None:
-        smaller(chosen.target, chosen.shrink, chosen.tries, chosen.limit)
+        smaller(chosen.target, chosen.shrink, chosen.tries, chosen.limit, chosen.plain)
         return 0
     tally, start = Tally(), time.monotonic()
-    workers = Workers(chosen.target, chosen.jobs, chosen.limit)
+    workers = Workers(chosen.target, chosen.jobs, chosen.limit, plain=chosen.plain)
     seeds = range(chosen.seed, chosen.seed + chosen.programs)
     for found in workers.run(takewhile(lambda _: time.monotonic() - start < chosen.within, seeds)):
         tally.add(found)

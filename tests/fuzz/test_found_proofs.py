@@ -7,13 +7,18 @@ from typing import Any
 
 import pytest
 from tests.support.found import agree
+from tests.support.kernels import buffer
 
 from tilewright import lower, te
+from tilewright.ir import Func, dtype
+from tilewright.ir import expr as E
 from tilewright.ir.expr import Var
-from tilewright.ir.stmt import Sync
+from tilewright.ir.ops import const
+from tilewright.ir.stmt import Store, Sync
 from tilewright.ir.visit import walk
 from tilewright.schedule import Schedule
 from tilewright.te import Tensor
+from tilewright.verify import check
 
 _Drawn = tuple[Schedule, list[Tensor], Tensor, str]
 
@@ -95,3 +100,13 @@ def test_a_right_program_is_proved(drawn: Callable[[], _Drawn]) -> None:
         "no other barrier is needed"
     )
     agree(s, inputs, [output], target, {e: 5 for e in output.shape if isinstance(e, Var)})
+
+
+def test_an_index_is_0_in_the_lanes_of_a_read_that_are_off() -> None:
+    """The mask of a read is put to the reads of its indices, where it reads them itself."""
+    C, B, T = buffer("C", (3,), type="uint16"), buffer("B", (200,)), buffer("T", (4,))
+    lanes = E.Ramp(const(0), const(1), 4)
+    inside = E.LT(lanes, E.Broadcast(const(3), 4))
+    below = E.LT(E.Cast(dtype("int32x4"), E.Load(C, (lanes,), inside)), E.Broadcast(const(200), 4))
+    index = E.Load(C, (lanes,), E.And(inside, below))
+    assert not check(Func("main", (C, B, T), Store(T, (lanes,), E.Load(B, (index,), None))))

@@ -13,6 +13,9 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
+import pytest
+from tests.support.plain_code import use_plain_code
+
 #: Outcomes that are nobody's mistake.
 GOOD = ("right", "refused", "rejected", "large")
 
@@ -62,8 +65,10 @@ def program_of(target: str) -> Any:
     return Program
 
 
-def _serve(pipe: Connection, target: str, memory: int) -> None:
+def _serve(pipe: Connection, target: str, memory: int, plain: bool) -> None:
     Program = program_of(target)
+    if plain:
+        use_plain_code(pytest.MonkeyPatch())  # to the end of the process
     warnings.simplefilter("ignore")
     if target.startswith("onnx"):  # what is written to, of which libraries map much more
         resource.setrlimit(resource.RLIMIT_DATA, (MODEL_MEMORY, MODEL_MEMORY))
@@ -86,14 +91,20 @@ class Workers:
     """``count`` processes that run programs for a target.
 
     ``limit`` is in seconds for one program, ``memory`` in bytes of address space; a process is
-    replaced after ``lifetime`` programs.
+    replaced after ``lifetime`` programs. LLVM does not optimise code that is to be ``plain``.
     """
 
     def __init__(
-        self, target: str, count: int, limit: float = 60.0, memory: int = 2**34, lifetime: int = 400
+        self,
+        target: str,
+        count: int,
+        limit: float = 60.0,
+        memory: int = 2**34,
+        lifetime: int = 400,
+        plain: bool = False,
     ) -> None:
         self.target, self.count, self.limit = target, count, limit
-        self.memory, self.lifetime = memory, lifetime
+        self.memory, self.lifetime, self.plain = memory, lifetime, plain
         if not target.startswith("onnx"):  # whose mutants have most kernels in common
             os.environ["TILEWRIGHT_CACHE"] = "off"
         os.environ.setdefault("POCL_KERNEL_CACHE", "0")
@@ -148,7 +159,7 @@ class Workers:
 
     def _start(self) -> _Worker:
         here, there = self._context.Pipe()
-        arguments = (there, self.target, self.memory)
+        arguments = (there, self.target, self.memory, self.plain)
         process = self._context.Process(target=_serve, args=arguments, daemon=True)
         process.start()
         there.close()

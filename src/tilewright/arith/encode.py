@@ -185,6 +185,9 @@ class Instance(Quotients):
             case E.LetExpr(var, value, body):
                 self.define(var, value)
                 return self.form(body)
+            case E.Load(buffer, indices, predicate) if e.dtype.is_int and predicate is not None:
+                whole = E.Load(buffer, indices, None)  # 0 in the lanes that are off
+                return self._choice(e, predicate, self.form(whole), {})
         return self.unknown(e)
 
     def _bitwise(self, e: Expr, a: Expr, b: int | None) -> Form:

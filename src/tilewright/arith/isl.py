@@ -13,8 +13,8 @@ from typing import Any
 
 Row = tuple[tuple[tuple[int, int], ...], int, int]
 
-#: Bounds of this size or beyond stand for none.
-UNBOUNDED = 1 << 80
+#: Bounds of this size or beyond stand for none: no product of a few numbers of 64 bits is as large.
+UNBOUNDED = 1 << 1024
 
 #: How much work isl may spend on one question (its own unit; about a second).
 MAX_OPERATIONS = 20_000_000

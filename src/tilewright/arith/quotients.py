@@ -55,16 +55,20 @@ class Quotients:
         self.system.require(minus(constant(high), made))
         return made
 
-    def quotient(self, a: Expr, divisor: int) -> Form:
-        """``floor(a / divisor)`` for a positive divisor."""
-        dividend = self.form(a)
+    def quotient(self, a: Expr, divisor: int, sign: int = 1) -> Form:
+        """``floor(sign * a / divisor)`` for a positive divisor.
+
+        The sign is that of the form: what has the type of ``a`` may wrap around when it is negated.
+        """
+        dividend = times(self.form(a), sign)
         value = number(dividend)
         if value is not None:
             return constant(value // divisor)
         if all(c % divisor == 0 for c in dividend.values()):
             return {k: c // divisor for k, c in dividend.items()}
-        key = E.FloorDiv(a, E.IntImm(a.dtype.element, divisor))
-        return self._floor(key, dividend, divisor)
+        t = a.dtype.element
+        named = a if sign > 0 else E.Sub(E.IntImm(t, 0), a)
+        return self._floor(E.FloorDiv(named, E.IntImm(t, divisor)), dividend, divisor)
 
     def _floor(self, key: Expr, dividend: Form, divisor: int) -> Form:
         """The quotient, by a column for that of the dividend's residue.
@@ -132,10 +136,8 @@ class Quotients:
         if divisor is not None and divisor > 0:
             return self.remainder(e, a, divisor) if modulo else self.quotient(a, divisor)
         if divisor is not None and divisor < 0:  # a // -c == -a // c
-            negated = E.Sub(E.IntImm(a.dtype.element, 0), a)
-            if not modulo:
-                return self.quotient(negated, -divisor)
-            return minus(self.form(a), times(self.quotient(negated, -divisor), divisor))
+            quotient = self.quotient(a, -divisor, -1)
+            return minus(self.form(a), times(quotient, divisor)) if modulo else quotient
         return self._symbolic_division(e, a, b, modulo)
 
     def _symbolic_division(self, e: Expr, a: Expr, b: Expr, modulo: bool) -> Form:
@@ -229,14 +231,13 @@ class Quotients:
         if divisor is None or divisor == 0:
             return self.unknown(e)
         size = abs(divisor)
-        negated = E.Sub(E.IntImm(a.dtype.element, 0), a)
         least, greatest = self.system.bounds(dividend)
         if least >= 0:
             quotient = self.quotient(a, size)
         elif greatest <= 0:
-            quotient = times(self.quotient(negated, size), -1)
+            quotient = times(self.quotient(a, size, -1), -1)
         else:
-            up, down = self.quotient(a, size), times(self.quotient(negated, size), -1)
+            up, down = self.quotient(a, size), times(self.quotient(a, size, -1), -1)
             low, high = self.system.bounds(up)[0], self.system.bounds(up)[1]
             quotient = self.system.column("quotient", low, high + 1)
             below = minus(constant(-1), dividend)

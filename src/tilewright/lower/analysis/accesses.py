@@ -140,6 +140,15 @@ class Kernel:
     freed: set[Buffer] = field(default_factory=set)
     homes: dict[Buffer, Node] = field(default_factory=dict)
     aliases: dict[Var, LaunchAxis] = field(default_factory=dict)
+    written: dict[Node, set[Buffer]] = field(default_factory=dict)
+
+    def changed(self, node: Node) -> set[Buffer]:
+        """The buffers that are written below ``node``."""
+        if not self.written:
+            for access in self.accesses:
+                for above in access.node.line if access.write else ():
+                    self.written.setdefault(above, set()).add(access.buffer)
+        return self.written.get(node, set())
 
     @property
     def threads(self) -> tuple[LaunchAxis, ...]:

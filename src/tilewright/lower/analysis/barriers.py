@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.ir import expr as E
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import IntImm
-from tilewright.ir.stmt import For, If, Sync
+from tilewright.ir.stmt import For, ForKind, If, Sync
 from tilewright.lower.analysis.accesses import Kernel, Node
 from tilewright.lower.analysis.domain import can_run
 
@@ -130,7 +130,7 @@ class Barriers:
         Each with whether ``a`` is the earlier one; orders that a barrier rules out are left out.
         """
         shared = [x for x, y in zip(a.line, b.line, strict=False) if x is y]
-        common = [x for x in shared if isinstance(x.stmt, For) and self.inside(x)]
+        common = [x for x in shared if _repeats(x) and self.inside(x)]
         if a is b and common and common[-1] is a:  # bounds of a loop, read before it
             common.pop()
         yield from self._within(a, b, shared[-1], frozenset(common))
@@ -177,5 +177,10 @@ class Barriers:
         return frozenset(
             x
             for x in node.ancestors[len(top.ancestors) :]
-            if isinstance(x.stmt, For) and x is not top and self._reaches(x.children[0])
+            if _repeats(x) and x is not top and self._reaches(x.children[0])
         )
+
+
+def _repeats(node: Node) -> bool:
+    """Whether a thread runs what is below ``node`` again and again; a loop over threads is none."""
+    return isinstance(node.stmt, For) and node.stmt.kind is not ForKind.THREAD

@@ -10,10 +10,10 @@ from tilewright.arith.spans import greatest_extent
 from tilewright.arith.system import Form, System, Undecided, constant, minus, plus
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.dtype import int_range
-from tilewright.ir.expr import Expr, IntImm, Min, Var
+from tilewright.ir.expr import Expr, IntImm, Load, Min, Var
 from tilewright.ir.func import LaunchAxis
 from tilewright.ir.stmt import For, ForKind, If, Let
-from tilewright.ir.visit import exprs
+from tilewright.ir.visit import exprs, substitute
 from tilewright.lower.analysis.accesses import Guard, Kernel, Node
 
 #: Variables with the kind, beginning and extent of their loop, or None and what they stand for.
@@ -68,20 +68,39 @@ def enter(
     for above, below in pairwise(node.line):
         match above.stmt:
             case For() as loop:
-                if above in same and instance.twin is not None:
+                if above in same and instance.twin is not None and loop.kind is not ForKind.THREAD:
                     instance.values[loop.var] = instance.twin.values[loop.var]
                 else:
-                    _loop(kernel, instance, loop.var, loop.kind, loop.min, loop.extent)
+                    low = _before(kernel, instance, above, loop.min)
+                    extent = _before(kernel, instance, above, loop.extent)
+                    _loop(kernel, instance, loop.var, loop.kind, low, extent)
             case If(condition, _, _):
+                condition = _before(kernel, instance, above, condition)
                 instance.require(condition, below.number == 0)
             case Let(var, value, _):
-                instance.define(var, value)
+                instance.define(var, _before(kernel, instance, above, value))
     for subject, fact in guards:
         if isinstance(fact, Expr):
             assert isinstance(subject, Var)
             instance.define(subject, fact)
         else:
             instance.require(subject, fact)
+
+
+def _before(kernel: Kernel, instance: Instance, node: Node, e: Expr) -> Expr:
+    """``e``, evaluated at ``node``, with names for what it reads that is written below: there the
+    same read may give another number."""
+    if e.exact:
+        return e
+    changed = kernel.changed(node)
+    names: dict[Expr, Expr] = {}
+    for x in exprs(e) if changed else ():
+        if isinstance(x, Load) and x.buffer in changed:
+            names[x] = var = Var.make(x.buffer.name, x.dtype, exact=False)
+            if x.dtype.is_int or x.dtype.is_bool:
+                instance.values[var] = instance.unknown(x)
+    made: Expr = substitute(e, names)
+    return made
 
 
 def surroundings(node: Node, guards: tuple[Guard, ...], parts: Iterable[Expr]) -> Surroundings:
@@ -109,10 +128,16 @@ def surroundings(node: Node, guards: tuple[Guard, ...], parts: Iterable[Expr]) -
 
 
 def surround(kernel: Kernel, instance: Instance, found: Surroundings) -> None:
-    """Let ``instance`` be any moment within these loops and definitions."""
+    """Let ``instance`` be any moment within these loops and definitions.
+
+    What a variable was read from memory may be written since, so it is any number.
+    """
     for var, kind, by in found:
-        if kind is None:
+        if kind is None and by[0].exact:
             instance.define(var, *by)
+        elif kind is None:
+            if var.dtype.is_int or var.dtype.is_bool:
+                instance.values[var] = instance.unknown(by[0])
         else:
             _loop(kernel, instance, var, kind, *by)
 

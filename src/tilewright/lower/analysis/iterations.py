@@ -100,12 +100,17 @@ class Iterations:
                         spans[var] = None, None
             assert isinstance(loop.stmt, For)
             moved = loop.stmt.var
-            found = tuple(self._side(i, moved, spans) for i in access.indices)
+            named: dict[Var, tuple[Var, int, int]] = {}  # the same number in all dimensions
+            found = tuple(self._side(i, moved, spans, named) for i in access.indices)
             self._boxes[loop, access] = found
         return found
 
     def _side(
-        self, index: Expr, moved: Var, spans: Mapping[Var, tuple[int | None, int | None]]
+        self,
+        index: Expr,
+        moved: Var,
+        spans: Mapping[Var, tuple[int | None, int | None]],
+        named: dict[Var, tuple[Var, int, int]],
     ) -> _Side | None:
         lanes = index.dtype.lanes
         if isinstance(index, Ramp) and isinstance(index.stride, IntImm):
@@ -118,19 +123,19 @@ class Iterations:
         if any(isinstance(x, (Load, Ramp, LetExpr, Call)) for x in inside):
             return None
         names: dict[Var, Expr] = {}
-        bound: list[tuple[Var, int, int]] = []
         for x in inside:
             if isinstance(x, Var) and x in spans:
                 low, high = spans[x]
                 if low is None or high is None:
                     return None
-                kind = (len(bound), low, high)
-                name = self._names.setdefault(kind, Var.make(f"inner{len(bound)}", x.dtype))
-                if name.dtype != x.dtype:
+                if x not in named:
+                    kind = (len(named), low, high)
+                    name = self._names.setdefault(kind, Var.make(f"inner{len(named)}", x.dtype))
+                    named[x] = (name, low, high)
+                names[x] = named[x][0]
+                if named[x][0].dtype != x.dtype:
                     return None
-                names[x] = name
-                bound.append((name, low, high))
-        return substitute(index, names), tuple(bound)
+        return substitute(index, names), tuple(named[x] for x in names if isinstance(x, Var))
 
 
 def _plain(index: Expr, excluded: set[Var]) -> bool:

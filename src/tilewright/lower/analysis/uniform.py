@@ -55,7 +55,7 @@ def differs(
     two = Instance(system, 1, one)
     others = {"cluster": kernel.blocks, "members": kernel.members}
     begin(kernel, two, others.get(scope, kernel.threads))
-    enter(kernel, two, node, guards, [x for x in node.ancestors if isinstance(x.stmt, For)])
+    enter(kernel, two, node, guards, node.ancestors)
     if e.dtype.is_bool:
         one.require(e, True)
         two.require(e, False)
