@@ -34,12 +34,19 @@ _MOST = 4 << 30
 def save(model: Model, path: Path) -> None:
     """Write a model and its kernels; see :meth:`Model.save`."""
     check_name(path)
+    write_archive(path, *parts_of(model, model.kernels()))
+
+
+def parts_of(
+    model: Model, kernels: Mapping[str, Kernel]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What is said about a model and these of its kernels, by name, and the parts of its file."""
     write = getattr(model.source, "to_bytes", None)
     if write is None:
         raise ModelError(f"the model {model.name} does not come from an ONNX file: it is not saved")
     files: dict[str, bytes] = {"model.onnx": write()}
     named: list[dict[str, Any]] = []
-    for name, kernel in model.kernels().items():
+    for name, kernel in kernels.items():
         try:
             parts = to_files(kernel)
         except NotSerializable:  # it is compiled again
@@ -52,7 +59,7 @@ def save(model: Model, path: Path) -> None:
         "quantization": _written(model.quantization), "batches": model.first_batches,
         "kernels": named,
     }  # fmt: skip
-    write_archive(path, about, files)
+    return about, files
 
 
 def check_name(path: Path) -> None:
@@ -109,9 +116,10 @@ def _kernel(
     """A kernel, where it is for this machine."""
     loaded = backend(machine)
     try:
-        # Where nothing tells whether code of another driver's runs here, it is to be the same.
+        # Where nothing tells whether code of another driver's runs here, it is to be the same; text
+        # for a device that is known by its name is compiled by any driver.
         if not hasattr(loaded, "check_tag") and machine.kind == "opencl":
-            if about["tag"] != loaded.cache_tag(machine):
+            if about["tag"] not in (loaded.TEXT, loaded.cache_tag(machine)):
                 return None
         kernel = kernel_of(about, files, path)
     except TargetError:

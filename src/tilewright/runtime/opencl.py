@@ -37,10 +37,14 @@ _UNKNOWN_CPU = (
 )
 
 
+#: The tag of kernels for a device that is not there, which are text.
+TEXT = "text"
+
+
 def cache_tag(target: Target) -> str:
     """What compiled code depends on besides the program."""
     place = _found(target)
-    return "text" if place is None else place.tag
+    return TEXT if place is None else place.tag
 
 
 def _found(target: Target) -> Device | None:
