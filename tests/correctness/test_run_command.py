@@ -68,7 +68,7 @@ def test_names_of_inputs_may_have_colons():
 
 
 @pytest.mark.parametrize(("text", "match"), [
-    ("none.npy", "cannot be read"), ("a:hello", "a literal like"),
+    ("none.npy", "cannot be read"), ("a:hello", "a literal like"), ("cat.JPG", "np.save the array"),
     ("c:x.npy", "there is no c, but a, b"),
     ("[1];[2];[3]", "one more than there are, which are a, b"),
 ])  # fmt: skip

@@ -260,8 +260,10 @@ def _axis_names(fcompute: Callable[..., Any], rank: int, name: str) -> list[str]
     while len(indices) > rank and indices[-1].default is not inspect.Parameter.empty:
         indices.pop()
     if len(indices) != rank:
+        right = ", ".join("ijklmnop"[k] if rank <= 8 else f"i{k}" for k in range(rank))
         raise LanguageError(
-            f"compute {name} has {rank} dimensions, but its function takes {len(indices)} indices"
+            f"compute {name} has {rank} dimensions, but its function takes {len(indices)} indices: "
+            f"write lambda {right}: ..., an index for each dimension of the shape"
         )
     return [p.name for p in indices]
 

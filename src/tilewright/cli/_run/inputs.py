@@ -72,6 +72,10 @@ def _parts(texts: Iterable[str], names: list[str], option: str) -> list[tuple[st
     return made
 
 
+#: How the names of images end.
+_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+
+
 def _read(
     name: str, text: str, parameters: dict[str, Parameter], rng: Any, option: str
 ) -> dict[str, Any]:
@@ -97,9 +101,14 @@ def _read(
     try:
         return {name: np.asarray(json.loads(text), kind)}
     except (ValueError, TypeError):
+        wrong = f"{option} {name}:{text}"
+        if text.lower().endswith(_IMAGES):
+            raise ArgumentError(
+                f"{wrong}: how an image becomes numbers (its size, its scale, the order of its "
+                "colours) is what the model was trained with: do that to it, and np.save the array"
+            ) from None
         raise ArgumentError(
-            f"{option} {name}:{text}: a file .npy or .npz, a shape like 1x3x224x224, or a literal "
-            "like [1.0,2]"
+            f"{wrong}: a file .npy or .npz, a shape like 1x3x224x224, or a literal like [1.0,2]"
         ) from None
 
 
