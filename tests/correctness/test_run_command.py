@@ -59,6 +59,11 @@ def test_open_dimensions_are_those_of_inputs_that_are_given():
     )
     found = arrays(["x:4x3x7"], given, 0)
     assert {name: a.shape for name, a in found.items()} == {"x": (4, 3, 7), "y": (5, 4, 1, 1)}
+    lines: list[str] = []
+    arrays(["x:4x3x7"], given, 0, told=lines.append)
+    assert lines == [
+        "y: float32[5xNxMx?] is random, of 5x4x1x1: M, ? are 1 where no --input says more"
+    ]
 
 
 def test_names_of_inputs_may_have_colons():

@@ -174,9 +174,13 @@ def run(args: argparse.Namespace) -> int:
     )
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel, and not a model")
-    inputs = arrays(args.input, model.inputs, args.seed)
     loaded = time.perf_counter() - begin
     console.print(f"load model: {loaded * 1e3:.1f} ms", markup=False)
+
+    def told(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    inputs = arrays(args.input, model.inputs, args.seed, told=told)
     model = _quantized(model, args, console)
     runs = there(args, model, console) if args.remote else model
     begin = time.perf_counter()
