@@ -178,6 +178,16 @@ def test_figures_hold_every_layer(tmp_path, capsys):
     assert "epilogue=('bias', 'residual', 'relu')" in text
 
 
+def test_a_reference_that_is_missing_is_told_before_anything_is_compiled(
+    added, capsys, monkeypatch
+):
+    monkeypatch.setattr("tilewright.cli._run.expected.find_spec", lambda name: None)
+    assert main(["run", added, "--reference", "onnxruntime"]) == 1
+    said = capsys.readouterr()
+    assert "pip install onnxruntime" in said.err
+    assert said.out == ""
+
+
 @pytest.mark.needs_onnxruntime
 def test_what_onnx_runtime_refuses_is_said(tmp_path, capsys):
     nodes = [node("Cast", "b", "index", to=7), node("Gather", "a index")]

@@ -136,7 +136,7 @@ def run(args: argparse.Namespace) -> int:
 
     import tilewright
     from tilewright.cli._devices import with_threads
-    from tilewright.cli._run.expected import differences_of
+    from tilewright.cli._run.expected import check_reference, differences_of
     from tilewright.cli._run.figures import Times
     from tilewright.cli._run.inputs import arrays
     from tilewright.cli._run.there import check_options, there
@@ -146,6 +146,8 @@ def run(args: argparse.Namespace) -> int:
 
     if args.remote:
         check_options(args)
+    if args.reference:
+        check_reference()  # before all that takes time
     if args.iterations < 1 or args.warmup < 0:
         raise ArgumentError("--iterations is at least 1, and --warmup not negative")
     if args.seed < 0 or not args.rtol >= 0 or not (args.atol is None or args.atol >= 0):

@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         server = Server(args.host, args.port, key, "tilewright.graph.served")
     except (OSError, OverflowError) as error:
         raise TilewrightError(f"cannot listen at {args.host}:{args.port}: {error}") from None
-    print(f"kernels are run at {args.host}:{server.port}", flush=True)
+    print(f"kernels and models are run at {args.host}:{server.port}", flush=True)
     try:
         server.run(lambda line: print(line, flush=True))
     finally:

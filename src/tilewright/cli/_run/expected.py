@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cli._run.figures import Difference, difference
@@ -32,11 +33,16 @@ def differences_of(
     return [difference(n, outputs[n], w, args.rtol, args.atol) for n, w in wanted.items()]
 
 
+def check_reference() -> None:
+    """Raises :class:`TargetError` where what gives the reference is not installed."""
+    if find_spec("onnxruntime") is None:
+        raise TargetError("--reference onnxruntime: pip install onnxruntime")
+
+
 def _by_onnxruntime(path: str, model: Model, inputs: dict[str, Any]) -> dict[str, Any]:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise TargetError("--reference onnxruntime: pip install onnxruntime") from None
+    check_reference()
+    import onnxruntime
+
     source = model.source
     given: str | bytes = path
     if isinstance(source, OnnxModel) and not path.lower().endswith(".onnx"):  # a saved model
