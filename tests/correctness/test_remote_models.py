@@ -85,12 +85,14 @@ def test_a_model_gives_there_what_it_gives_here(board: str) -> None:
 
 
 @pytest.mark.needs_opencl
-def test_a_board_compiles_text_that_was_written_without_its_device(mali: str) -> None:
-    """The driver of a board does: nothing is chosen, lowered or proved there."""
-    target = "opencl -device=mali"
+@pytest.mark.parametrize("target", ["opencl -device=mali", "opencl"])
+def test_a_board_compiles_text_that_was_written_without_its_device(mali: str, target: str) -> None:
+    """The driver of a board does: nothing is chosen, lowered or proved there. A device that is
+    known by its name need not be named."""
     wanted = tilewright.load(_layer())(_images(2))
     with tilewright.connect(mali) as there:
         run = there.load(tilewright.load(_layer(), target=target))
+        assert "Mali-G52" in run.machine["device"]
         found = run.measure({"x": _images(2)}, 1, 0, steps=True)
     assert found.compiled == 0
     assert len(found.steps[0]) == len(run.compile({"x": _images(2)}).steps)
@@ -98,6 +100,20 @@ def test_a_board_compiles_text_that_was_written_without_its_device(mali: str) ->
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
     with pytest.raises(RemoteError, match="there is no OpenCL device 'adreno'"):
         tilewright.connect(mali).load(tilewright.load(_layer(), target="opencl -device=adreno"))
+
+
+@pytest.mark.needs_opencl
+def test_a_board_is_searched_by_the_name_of_its_device(
+    mali: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["tune", "conv2d", "--input", "1x4x6x5", "--filter", "4x4x3x3", "--target", "opencl"]
+    words += ["--remote", mali, "--trials", "2", "--min-repeat-ms", "0", "--jobs", "1"]
+    records = str(tmp_path / "records")
+    assert main([*words, "--tuner", "random", "--records", records]) == 0
+    assert main(["records", "list", "--records", records]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "mali" in said
+    assert "Mali-G52" in said
 
 
 def test_a_run_there_has_all_that_a_run_here_has(

@@ -18,6 +18,7 @@ from tilewright.runtime.array_view import ArrayView, dense_strides
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.timing import Timing
 from tilewright.target import Target
+from tilewright.target.devices import opencl_device
 from tilewright.tune.entity import TuningError
 from tilewright.tune.process import WorkerDied, WorkerTimeout
 from tilewright.tune.wire import KEY, Wire, WrongKey, address_of, known_key
@@ -173,7 +174,7 @@ class Remote:
         here cannot run there."""
         found, _ = self.ask({"do": "device", "target": str(target)})
         _check_processor(self._worker, Target.parse(target))
-        return found
+        return {**found, "target": str(_named(found))}
 
     def load(self, kernel: Kernel | Loadable | str | Path) -> Any:
         """A kernel or a model there.
@@ -316,8 +317,10 @@ def connect(address: str, key: str | None = None) -> Remote:
 
 
 def target_there(addresses: str, target: Target) -> Target:
-    """A target with the architecture of the GPU that the first of other machines has, on which the
-    candidates depend; raises :class:`RemoteError` where it has none."""
+    """A target with the architecture of the GPU that the first of other machines has, or the name
+    of its OpenCL device where that is known, on which candidates depend.
+
+    Raises :class:`RemoteError` where it has none."""
     made = workers(addresses, target)
     worker = made[0]
     try:
@@ -329,7 +332,17 @@ def target_there(addresses: str, target: Target) -> Target:
             each.close()
     if found["error"]:
         raise RemoteError(f"{worker.address}: {found['reason']}")
-    return Target.parse(found["target"])
+    return _named(found)
+
+
+def _named(machine: Mapping[str, Any]) -> Target:
+    """The target of another machine; of an OpenCL device by its name, where it is one that is known
+    so: what is written here is then for it, and not for a device of this machine."""
+    target = Target.parse(machine["target"])
+    if target.kind != "opencl" or target.arch:
+        return target
+    known = opencl_device(machine["device"])
+    return target if known is None or " " in known.name else target.with_arch(known.name)
 
 
 def workers(addresses: str, target: Target) -> list[RemoteWorker]:
