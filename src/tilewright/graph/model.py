@@ -68,7 +68,10 @@ class Model:
         precision: str | None = None,
     ) -> None:
         if dtype is not None and dtype not in TYPES:
-            raise ModelError(f"products in {dtype!r}: there are {', '.join(TYPES)}")
+            raise ModelError(
+                f"products in {dtype!r}: there are {', '.join(TYPES)}, and by load int8, with "
+                "samples for calibration"
+            )
         if precision is not None and precision not in ALLOWED:
             raise ModelError(f"precision {precision!r}: there is {', '.join(ALLOWED)}")
         self.dtype, self.quantization = dtype or "", quantization
