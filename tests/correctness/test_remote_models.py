@@ -71,6 +71,7 @@ def test_a_model_gives_there_what_it_gives_here(board: str) -> None:
         for count in (2, 3):
             for found, wanted in zip(run(_images(count)), model(_images(count)), strict=True):
                 np.testing.assert_array_equal(found, wanted)
+        assert len(there._worker._sent) == 3  # the model once, and kernels for two shapes
         timing = run.time({"x": _images(2)}, repeat=3)
         assert len(timing.times) == 3
         assert run.measure({"x": _images(2)}, 1, 0, steps=True).compiled == 0

@@ -1,25 +1,25 @@
 """Models on another machine, where ``tilewright serve`` runs them: kernels are compiled here.
 
-The other machine gets a model as :mod:`.saved` writes it, with its kernels, and compiles those that
-it cannot take, as of another processor.
+The other machine gets a model as :mod:`.saved` writes it, and kernels for each shape that it is
+called with; it compiles those that it cannot take, as of another processor.
 """
 
 from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from tilewright.graph.executor import Executor
-from tilewright.graph.saved import check_name, parts_of
+from tilewright.graph.saved import check_name, parts_of, write_kernels
 from tilewright.graph.signature import arrays
 from tilewright.ir.dtype import dtype
 from tilewright.ir.errors import ArgumentError
-from tilewright.runtime.files import write_file
+from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.narrow_floats import storage_type
 from tilewright.runtime.save import write_archive
 from tilewright.runtime.timing import Timing
@@ -30,12 +30,26 @@ if TYPE_CHECKING:
     from tilewright.graph.model import Model
 
 
-class Ready(NamedTuple):
-    """A model for inputs of some shapes: what runs, and its file, named by its contents."""
+class File(NamedTuple):
+    """What travels once, and is named by its contents there."""
 
-    executor: Executor
     name: str
     data: bytes
+
+    @staticmethod
+    def of(write: Callable[[Path], None]) -> File:
+        """The file that a function writes."""
+        with tempfile.TemporaryDirectory() as folder:
+            write(Path(folder) / "file")
+            data = (Path(folder) / "file").read_bytes()
+        return File(hashlib.sha256(data).hexdigest(), data)
+
+
+class Ready(NamedTuple):
+    """A model for inputs of some shapes: what runs there, and the file of its kernels."""
+
+    executor: Executor
+    kernels: File
 
 
 class Run(NamedTuple):
@@ -72,6 +86,7 @@ class RemoteModel:
         self._remote = there
         self.name, self.inputs, self.outputs = model.name, model.inputs, model.outputs
         self._ready: dict[Any, Ready] = {}
+        self._file = File.of(lambda path: write_archive(path, *parts_of(self._model, {})))
 
     def compile(
         self, inputs: Mapping[str, Any], progress: Callable[[int, int], None] | None = None
@@ -88,10 +103,14 @@ class RemoteModel:
         found = self._ready.get(self._model.key(given))
         if found is None:
             made = self._model.written(given, progress)
-            data = _archive(self._model, made)
-            found = Ready(made, hashlib.sha256(data).hexdigest(), data)
+            found = Ready(made, File.of(lambda path: write_kernels(_kernels([made]), path)))
             self._ready[self._model.key(given)] = found
         return found
+
+    @property
+    def nbytes(self) -> int:
+        """What has travelled, or will, but for inputs and outputs."""
+        return len(self._file.data) + sum(len(r.kernels.data) for r in self._ready.values())
 
     def run(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray[Any, Any]]:
         """The outputs by name, for inputs by name; raises as :meth:`Model.run` does, and
@@ -119,14 +138,14 @@ class RemoteModel:
         if iterations < 0 or warmup < 0:
             raise ArgumentError(f"repeat={iterations} and warmup={warmup} are not negative")
         ready, given = self.ready(inputs), arrays(self.inputs, inputs)
-        files: dict[str, bytes | memoryview] = {ready.name: ready.data}
+        files: dict[str, bytes | memoryview] = dict([self._file, ready.kernels])
         named: dict[str, list[Any]] = {}
         for k, (p, array) in enumerate(zip(self.inputs, given.values(), strict=True)):
             files[f"in{k}"] = array.tobytes()
             named[p.name] = [f"in{k}", list(array.shape), p.dtype]
         request = {
-            "do": "infer", "path": ready.name, "folder": "", "inputs": named,
-            "iterations": iterations, "warmup": warmup, "steps": steps,
+            "do": "infer", "path": self._file.name, "data": ready.kernels.name, "folder": "",
+            "inputs": named, "iterations": iterations, "warmup": warmup, "steps": steps,
         }  # fmt: skip
         types = {name: value.type for name, value in ready.executor.graph.outputs.items()}
         found, contents = self._remote.ask(request, files, [f"out{k}" for k in range(len(types))])
@@ -139,20 +158,17 @@ class RemoteModel:
         )  # fmt: skip
 
     def save(self, path: str | Path) -> None:
-        """Write what travels, for the shapes that it was compiled for last, to a file that
+        """Write the model with the kernels of all shapes that it was compiled for to a file that
         :func:`tilewright.load` reads there; raises as :meth:`Model.save` does."""
         check_name(Path(path))
         if not self._ready:
             raise ArgumentError(f"the model {self.name} has no kernels to save: call it first")
-        write_file(Path(path), list(self._ready.values())[-1].data)
+        made = [ready.executor for ready in self._ready.values()]
+        write_archive(Path(path), *parts_of(self._model, _kernels(made)))
 
     def __repr__(self) -> str:
         return f"<RemoteModel {self.name} on {self._remote.address}, {self.machine['device']}>"
 
 
-def _archive(model: Model, made: Executor) -> bytes:
-    kernels = dict(zip(made.names, made.kernels, strict=True))
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.tw"
-        write_archive(path, *parts_of(model, kernels))
-        return path.read_bytes()
+def _kernels(executors: Iterable[Executor]) -> dict[str, Kernel]:
+    return {n: k for e in executors for n, k in zip(e.names, e.kernels, strict=True)}

@@ -22,21 +22,23 @@ def main() -> None:
 
 
 def infer(
-    path: str, folder: str, inputs: dict[str, list[Any]], iterations: int, warmup: int, steps: bool
-) -> dict[str, Any]:
-    """Run a model that was saved, as :meth:`~tilewright.graph.remote.RemoteModel.measure` says, on
-    inputs by name, each a file in ``folder``, a shape and a type; outputs go to files there."""
+    path: str, data: str, folder: str, inputs: dict[str, list[Any]], iterations: int, warmup: int,
+    steps: bool,
+) -> dict[str, Any]:  # fmt: skip
+    """Run a model that was saved, with the kernels that ``data`` has, as
+    :meth:`~tilewright.graph.remote.RemoteModel.measure` says, on inputs by name, each a file in
+    ``folder``, a shape and a type; outputs go to files there."""
     import numpy as np
 
     from tilewright.ir.dtype import dtype
     from tilewright.runtime.narrow_floats import storage_type
 
     begin = time.perf_counter()
-    model = _loaded(path)
+    model = _with_kernels(path, data)
     given = {}
     for name, (file, shape, kind) in inputs.items():
-        data = np.frombuffer(Path(folder, file).read_bytes(), storage_type(dtype(kind)))
-        given[name] = data.reshape(shape)
+        read = np.frombuffer(Path(folder, file).read_bytes(), storage_type(dtype(kind)))
+        given[name] = read.reshape(shape)
     executor = model.compile(given)
     prepared = time.perf_counter() - begin
     for k, array in enumerate(model.run(given).values()):
@@ -56,6 +58,15 @@ def infer(
     return {
         "error": 0, "seconds": seconds, "steps": each, "prepared": prepared, "compiled": compiled,
     }  # fmt: skip
+
+
+@functools.lru_cache(maxsize=_KEPT)
+def _with_kernels(path: str, data: str) -> Model:
+    from tilewright.graph.saved import load_kernels
+
+    model = _loaded(path)
+    load_kernels(model, Path(data))
+    return model
 
 
 @functools.lru_cache(maxsize=_KEPT)

@@ -42,7 +42,7 @@ def measured(
     model: RemoteModel, inputs: dict[str, Any], args: argparse.Namespace, console: Console
 ) -> tuple[dict[str, Any], list[float], list[list[float]]]:
     """The outputs, the seconds of iterations, and those of each kernel where they are wanted."""
-    size = len(model.ready(inputs).data) / 2**20
+    size = model.nbytes / 2**20
     shown = (
         console.status(f"sending {size:.1f} MiB to {args.remote}, and preparing the model there")
         if console.is_terminal
