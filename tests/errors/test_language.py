@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 
-from tilewright import te, tvm
+from tilewright import te, topi, tvm
 from tilewright.codegen.c import c_source
 from tilewright.codegen.opencl import generate as generate_opencl
 from tilewright.ir.errors import LanguageError, TargetError, TilewrightError
@@ -220,6 +221,16 @@ class TestCompute:
             lambda: te.compute((4,), lambda i, j: a[i, j], name="B"),
             "compute B has 1 dimensions, but its function takes 2 indices",
         )
+
+    def test_an_array_in_the_place_of_a_tensor(self) -> None:
+        array = np.zeros((4, 6))
+        for declare in (
+            lambda: te.compute((4,), lambda i: array[i, 0], name="B"),
+            lambda: topi.nn.relu(array),  # type: ignore[arg-type]
+        ):
+            refused(declare, "make it a te.placeholder, and pass the array to the kernel")
+        with pytest.raises(IndexError, match="tuple index out of range"):  # the caller's own
+            te.compute((4,), lambda *i: i[1], name="B")
 
     def test_parameters_with_a_default_are_no_indices(self, a: Any) -> None:
         b = te.compute((4,), lambda i, column=2: a[i, column], name="B")

@@ -233,7 +233,15 @@ def compute(
         declared(IterVar(Range.from_extent(const(0), extent), Var.make(n, extent.dtype), "data"))
         for n, extent in zip(names, extents, strict=True)
     )
-    found = fcompute(*(axis.var for axis in op.axis))
+    try:
+        found = fcompute(*(axis.var for axis in op.axis))
+    except IndexError as error:
+        if "integer or boolean arrays are valid indices" not in str(error):  # as NumPy says it
+            raise
+        raise LanguageError(
+            f"compute {name}: an array has no element at an axis while the program is being "
+            "written: make it a te.placeholder, and pass the array to the kernel that is built"
+        ) from error
     if found is None:
         raise LanguageError(f"compute {name}: its function returns None, not an expression")
     several = isinstance(found, (tuple, list))
