@@ -63,6 +63,16 @@ def test_elsewhere_lines_are_asked_for(monkeypatch):
     assert found == ["compiling kernels: 1 of 7, 0 s", "compiling kernels: 7 of 7, 0 s"]
 
 
+def test_a_notebook_has_a_line_that_is_written_over(monkeypatch):
+    class OutStream(io.StringIO):
+        __module__ = "ipykernel.iostream"
+
+    text = said(monkeypatch, OutStream())
+    assert text == f"\rcompiling kernels: 3 of 7, 0 s\r{' ' * 60}\r"
+    monkeypatch.setenv("TILEWRIGHT_PROGRESS", "0")
+    assert said(monkeypatch, OutStream()) == ""
+
+
 def test_a_program_without_stderr_is_silent(monkeypatch, capsys):
     for asked in ("", "1"):
         monkeypatch.setenv("TILEWRIGHT_PROGRESS", asked)

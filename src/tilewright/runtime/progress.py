@@ -24,8 +24,9 @@ _IDLE = 0.5
 def shown(given: Progress | None = None) -> Iterator[Progress]:
     """What to tell how many of how many kernels are built: ``given``, else what shows it on stderr.
 
-    That is a bar on a terminal, which is taken away at the end, and nothing elsewhere. With
-    TILEWRIGHT_PROGRESS=1 there are lines where there is no terminal; with 0 nothing is shown.
+    That is a bar on a terminal and a line that changes in a notebook, which are taken away at the
+    end, and nothing elsewhere. With TILEWRIGHT_PROGRESS=1 there are lines where there is neither;
+    with 0 nothing is shown.
     """
     made = None if given is not None else _display()
     if made is None:
@@ -52,10 +53,14 @@ def one_more() -> Iterator[None]:
 
 def _display() -> _Bar | _Lines | None:
     """What shows it, None for nothing."""
-    asked, terminal = os.environ.get("TILEWRIGHT_PROGRESS", ""), _is_terminal(sys.stderr)
-    if asked == "0" or sys.stderr is None or not (terminal or asked == "1"):
+    asked = os.environ.get("TILEWRIGHT_PROGRESS", "")
+    if asked == "0" or sys.stderr is None:
         return None
-    return _Bar() if terminal else _Lines()
+    if _is_terminal(sys.stderr):
+        return _Bar()
+    if type(sys.stderr).__module__.startswith("ipykernel."):
+        return _OneLine()
+    return _Lines() if asked == "1" else None
 
 
 def _is_terminal(stream: TextIO | None) -> bool:
@@ -69,6 +74,8 @@ def _silent(done: int, of: int) -> None:
 class _Lines:
     """A line every few seconds, and one at the end of what had any."""
 
+    _pause = _PAUSE
+
     def __init__(self) -> None:
         self._begin = time.monotonic()
         self._next = self._begin + _PATIENCE
@@ -81,15 +88,31 @@ class _Lines:
 
     def _say(self) -> None:
         now = time.monotonic()
-        self._said, self._next = self._told, now + _PAUSE
+        self._said, self._next = self._told, now + self._pause
         done, of = self._said
-        text = f"compiling kernels: {done}{f' of {of}' * bool(of)}, {now - self._begin:.0f} s"
+        self._print(f"compiling kernels: {done}{f' of {of}' * bool(of)}, {now - self._begin:.0f} s")
+
+    def _print(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
     def end(self) -> None:
         """Say the last, where something was said before it."""
         if self._said != (0, 0) and self._told != self._said:
             self._say()
+
+
+class _OneLine(_Lines):
+    """A line that is written over, as notebooks show it."""
+
+    _pause = 1.0
+
+    def _print(self, text: str) -> None:
+        print(f"\r{text}", end="", file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Take the line away."""
+        if self._said != (0, 0):
+            self._print(" " * 60 + "\r")
 
 
 class _Bar:
