@@ -56,3 +56,12 @@ def test_a_session_of_load_and_run_is_one_of_tilewright(example, capsys):
     text = capsys.readouterr().out
     assert "0 of 8 kernels; the next run goes on" in text
     assert re.search(r"^2 iterations: median [\d.]+ ms", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize("target", ["sim", pytest.param("opencl", marks=pytest.mark.needs_opencl)])
+def test_the_schedule_of_article_000_says_what_it_costs(example, capsys, monkeypatch, target):
+    monkeypatch.setattr("sys.argv", ["article_000.py", "--target", target])
+    example("article_000").main()
+    text = capsys.readouterr().out
+    assert float(re.match(r"relative error (\S+)", text)[1]) < 1e-6
+    assert ("conflict degree 4.00" if target == "sim" else " us\n") in text

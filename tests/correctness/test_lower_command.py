@@ -127,3 +127,15 @@ def test_a_file_imports_its_neighbours(tmp_path, shown):
 
 def test_what_is_printed_holds_no_colours_where_there_is_no_terminal(shown):
     assert "\x1b" not in json.dumps(shown(CPU, "--diff"))
+
+
+def test_what_would_not_be_built_is_said_beside_the_program(tmp_path, capsys):
+    text = CPU.replace("A[i]", "A[i + 1]")
+    assert text != CPU
+    (tmp_path / "program.py").write_text(text)
+    assert main(["lower", str(tmp_path / "program.py"), "--pass", "loops"]) == 0
+    said = capsys.readouterr()
+    assert "i_inner + 1]" in said.out
+    assert "this program is not built: kernel main was not proved correct, 1 finding" in said.err
+    assert "out of bounds" in said.err
+    assert "program.py:" in said.err

@@ -59,6 +59,11 @@ def test_open_dimensions_are_those_of_inputs_that_are_given():
     )
     found = arrays(["x:4x3x7"], given, 0)
     assert {name: a.shape for name, a in found.items()} == {"x": (4, 3, 7), "y": (5, 4, 1, 1)}
+    lines: list[str] = []
+    arrays(["x:4x3x7"], given, 0, told=lines.append)
+    assert lines == [
+        "y: float32[5xNxMx?] is random, of 5x4x1x1: M, ? are 1 where no --input says more"
+    ]
 
 
 def test_names_of_inputs_may_have_colons():
@@ -68,7 +73,7 @@ def test_names_of_inputs_may_have_colons():
 
 
 @pytest.mark.parametrize(("text", "match"), [
-    ("none.npy", "cannot be read"), ("a:hello", "a literal like"),
+    ("none.npy", "cannot be read"), ("a:hello", "a literal like"), ("cat.JPG", "np.save the array"),
     ("c:x.npy", "there is no c, but a, b"),
     ("[1];[2];[3]", "one more than there are, which are a, b"),
 ])  # fmt: skip
@@ -171,6 +176,16 @@ def test_figures_hold_every_layer(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "GFLOP/s" in text
     assert "epilogue=('bias', 'residual', 'relu')" in text
+
+
+def test_a_reference_that_is_missing_is_told_before_anything_is_compiled(
+    added, capsys, monkeypatch
+):
+    monkeypatch.setattr("tilewright.cli._run.expected.find_spec", lambda name: None)
+    assert main(["run", added, "--reference", "onnxruntime"]) == 1
+    said = capsys.readouterr()
+    assert "pip install onnxruntime" in said.err
+    assert said.out == ""
 
 
 @pytest.mark.needs_onnxruntime

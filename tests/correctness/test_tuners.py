@@ -310,6 +310,7 @@ def test_the_display_says_how_many_trials_are_new(tmp_path):
     assert second.startswith("done: 3 trials in")
     assert "1 of them on record before" in second
     assert third.startswith("no new trials: 3 are on record")
+    assert "; without resume all are measured again" in third
 
 
 def test_the_display_does_not_call_an_error_the_end():

@@ -28,6 +28,12 @@ def test_an_unknown_option_is_told_with_the_usage_of_its_command(capsys):
     text = capsys.readouterr().err
     assert "usage: tilewright run" in text
     assert "tilewright run: error: unrecognized arguments: --fast-walk" in text
+    with pytest.raises(SystemExit):
+        main(["tune", "--tuner", "luck"])
+    text = capsys.readouterr().err
+    assert len(text.splitlines()) == 2  # and not a screen of options before what is wrong
+    assert "`tilewright tune --help` has all of them" in text
+    assert "--tuner: invalid choice: 'luck'" in text
 
 
 def test_an_error_of_tilewrights_own_is_one_line_and_no_traceback(monkeypatch, capsys):

@@ -29,7 +29,7 @@ def test_operators_that_are_not_supported_are_named_all_at_once():
 
 def test_a_type_for_products_that_there_is_not():
     data = onnx_model([node("Relu", "x")], {"x": [2, 3]})
-    with pytest.raises(ModelError, match="products in 'int4': there are float16, bfloat16"):
+    with pytest.raises(ModelError, match="there are float16, bfloat16, and by load int8, with"):
         tilewright.load(data, dtype="int4")
 
 
@@ -93,6 +93,8 @@ def test_inputs_are_checked():
         model.run({"x": X, "z": X, "w": X})
     with pytest.raises(ModelError, match="x is float64, and is to be float32"):
         model.run({"x": X.astype("float64"), "z": X})
+    with pytest.raises(ModelError, match=r"of 1 dimensions, and .*, of 2: one of a batch is x\["):
+        model.run({"x": X[0], "z": X})
     with pytest.raises(ModelError, match=r"x has the shape \(2, 4\)"):
         model.run({"x": np.ones((2, 4), "float32"), "z": X})
     with pytest.raises(ModelError, match=r"z has the shape \(1, 3\), .* where N = 2"):

@@ -87,8 +87,13 @@ class TestAxes:
     def test_a_placeholder_has_no_loops(self) -> None:
         s, a, _, c = matmul()
         refuses(
-            lambda: s[a].split(c.op.axis[0], 2), "does not belong to this stage",
-            stage="A", axis="i", mend="Its loops are now none",
+            lambda: s[a].split(c.op.axis[0], 2), "does not belong to this stage, but to 'C'",
+            stage="A", axis="i", mend="It has no loops: schedule the stage that reads it",
+        )  # fmt: skip
+        c_inner = s[c].split(c.op.axis[0], 2)[1]
+        refuses(
+            lambda: s[a].vectorize(c_inner), "does not belong to this stage, but to 'C'",
+            stage="A", axis="i.inner", mend="s.cache_read(it, scope, [...])",
         )  # fmt: skip
 
 

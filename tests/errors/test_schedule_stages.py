@@ -98,7 +98,8 @@ class TestComputeAt:
     def test_at_an_axis_of_another_stage(self) -> None:
         s, _, b, c, _ = chain()
         refuses(
-            lambda: s[b].compute_at(s[c], b.op.axis[0]), "the axis does not belong to this stage",
+            lambda: s[b].compute_at(s[c], b.op.axis[0]),
+            "the axis does not belong to this stage, but to 'B'",
             stage="C", axis="i", mend="Its loops are now i",
         )  # fmt: skip
 

@@ -2,7 +2,7 @@
 
 FILE is a Python file that defines a schedule and the tensors of a call, as s and args, or a
 function that returns both. By default the program is shown as the schedule makes it and after each
-pass that changed it.
+pass that changed it. Where it could not be proved to be right, standard error has the reason.
 
   tilewright lower conv.py
   tilewright lower conv.py --pass vectorize --diff
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from tilewright.ir.func import Func, Module
+    from tilewright.schedule import Schedule
 
 STYLES = ("plain", "script", "2017")
 
@@ -79,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     if args.source:
         _source(console, found, target)
         return 0
-    steps = _steps(found.schedule, found.args, target, found.name, args.style)
+    steps, module = _steps(found.schedule, found.args, target, found.name, args.style)
     if args.list:
         _list(console, steps, target)
         return 0
@@ -93,11 +94,27 @@ def run(args: argparse.Namespace) -> int:
             _print(console, _difference(step), "diff")
         else:
             _print(console, step.text, "c" if args.style == "2017" else "python")
+    _prove(found.schedule, module)
     return 0
 
 
-def _steps(schedule: Any, args: Sequence[Any], target: str, name: str, style: str) -> list[Step]:
-    """Every pass in order, with the text of the program after it."""
+def _prove(schedule: Schedule, module: Module) -> None:
+    """Say on stderr why the program would not be built."""
+    from tilewright.ir.errors import VerificationError
+    from tilewright.verify import verify
+
+    places = {stage.name: stage.op.where for stage in schedule.stages}
+    for func in module.funcs:
+        try:
+            verify(func, places)
+        except VerificationError as error:
+            print(f"tilewright: this program is not built: {error}", file=sys.stderr)
+
+
+def _steps(
+    schedule: Any, args: Sequence[Any], target: str, name: str, style: str
+) -> tuple[list[Step], Module]:
+    """Every pass in order, with the text of the program after it; and what the last one gives."""
     from tilewright.lower.pipeline import lower
 
     steps: list[Step] = []
@@ -106,8 +123,7 @@ def _steps(schedule: Any, args: Sequence[Any], target: str, name: str, style: st
         text = _text(program, style)
         steps.append(Step(len(steps), step, text, steps[-1].text if steps else ""))
 
-    lower(schedule, args, target, name, trace=trace)
-    return steps
+    return steps, lower(schedule, args, target, name, trace=trace)
 
 
 def _text(program: Func | Module, style: str) -> str:

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from traceback import extract_tb
-from typing import Protocol, cast
+from typing import NoReturn, Protocol, cast
 
 from tilewright import __version__
 from tilewright.ir.errors import ArgumentError, TilewrightError
@@ -48,6 +48,17 @@ def commands() -> dict[str, Command]:
     }
 
 
+class _CommandParser(argparse.ArgumentParser):
+    """Says what is wrong without a list of all options, which would be longer than a screen."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(
+            2,
+            f"usage: {self.prog} [options] ...; `{self.prog} --help` has all of them\n"
+            f"{self.prog}: error: {message}\n",
+        )
+
+
 def parser() -> argparse.ArgumentParser:
     """The parser of the whole command line."""
     top = argparse.ArgumentParser(
@@ -59,7 +70,9 @@ def parser() -> argparse.ArgumentParser:
         help="a Python file that declares operators of your own; stands before the command",
     )  # fmt: skip
     top.add_argument("--version", action="version", version=f"tilewright {__version__}")
-    choices = top.add_subparsers(title="commands", metavar="COMMAND", required=True)
+    choices = top.add_subparsers(
+        title="commands", metavar="COMMAND", required=True, parser_class=_CommandParser
+    )
     for name, command in commands().items():
         text = (command.__doc__ or "").strip()
         sub = choices.add_parser(

@@ -8,6 +8,7 @@
   tilewright run m.onnx --dtype int8 --calibration a.npy --calibration b.npy --budget 0.05
   tilewright run m.onnx --fast-run --fast-run-seconds 300
   tilewright run m.onnx --input 8x3x224x224 --save m.tw && tilewright run m.tw --input x.npy
+  tilewright run m.onnx --target "opencl -device=mali" --remote board:9190  # tilewright serve
 
 Inputs are files, literals like [1.0,2], or shapes, of which arrays are random; those that are not
 given are random, too, of the open dimensions that others have by name, else 1. The exit status is
@@ -26,7 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cli._run.search import LAYOUTS
-from tilewright.ir.errors import ArgumentError, TargetError
+from tilewright.ir.errors import ArgumentError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from tilewright.cli._run.figures import Difference, Times
     from tilewright.graph.executor import Executor
     from tilewright.graph.model import Model
+    from tilewright.graph.remote import RemoteModel
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +53,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add("--target", help='"llvm" (the CPU, by default), "cuda", "opencl" or "sim"')
     for name, target in (("--cpu", "llvm"), ("--cuda", "cuda")):
         add(name, dest="target", action="store_const", const=target, help=f"--target {target}")
+    add(
+        "--remote",
+        metavar="HOST:PORT",
+        help="compile here, and run on another machine, where `tilewright serve` is",
+    )
     add("--threads", "--multithread", type=int, metavar="N", help="of the CPU; by default all")
     add("--output", metavar="FILE.npz", help="where the outputs go")
     add(
@@ -129,12 +136,18 @@ def run(args: argparse.Namespace) -> int:
 
     import tilewright
     from tilewright.cli._devices import with_threads
+    from tilewright.cli._run.expected import check_reference, differences_of
     from tilewright.cli._run.figures import Times
     from tilewright.cli._run.inputs import arrays
+    from tilewright.cli._run.there import check_options, there
     from tilewright.graph.model import Model
     from tilewright.graph.saved import check_name
     from tilewright.runtime.files import check_writable
 
+    if args.remote:
+        check_options(args)
+    if args.reference:
+        check_reference()  # before all that takes time
     if args.iterations < 1 or args.warmup < 0:
         raise ArgumentError("--iterations is at least 1, and --warmup not negative")
     if args.seed < 0 or not args.rtol >= 0 or not (args.atol is None or args.atol >= 0):
@@ -163,12 +176,17 @@ def run(args: argparse.Namespace) -> int:
     )
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel, and not a model")
-    inputs = arrays(args.input, model.inputs, args.seed)
     loaded = time.perf_counter() - begin
     console.print(f"load model: {loaded * 1e3:.1f} ms", markup=False)
+
+    def told(line: str) -> None:
+        console.print(line, markup=False, soft_wrap=True)
+
+    inputs = arrays(args.input, model.inputs, args.seed, told=told)
     model = _quantized(model, args, console)
+    runs = there(args, model, console) if args.remote else model
     begin = time.perf_counter()
-    executor = model.compile(inputs)
+    executor = runs.compile(inputs)
     compiled = time.perf_counter() - begin
     memory = executor.plan.nbytes / 2**20
     console.print(
@@ -177,23 +195,23 @@ def run(args: argparse.Namespace) -> int:
     )  # fmt: skip
     if args.fast_run or args.full_run:
         model, executor = _searched(model, executor, inputs, args, console)
+        runs = model
     if args.graph:
         console.print(str(executor.graph), markup=False, soft_wrap=True)
-    outputs = model.run(inputs)
-    seconds, steps = _measure(model, executor, inputs, args)
+    outputs, seconds, steps = _measure(runs, executor, inputs, args, console)
     times = Times(seconds)
     _show_times(console, times)
     if args.profile:
         _show_layers(console, executor, steps)
-    differences = _check(args, model, inputs, outputs)
+    differences = differences_of(args, model, inputs, outputs)
     for d in differences:
         _show_difference(console, d)
     if args.output:
         _write_outputs(Path(args.output), outputs)
     if args.save:
-        model.save(args.save)
+        runs.save(args.save)
     if args.html:
-        _write_page(args, executor, times, steps, differences)
+        _write_page(args, runs, executor, times, steps, differences)
     if args.problems:
         from tilewright.cli._problems import write_problems
 
@@ -251,9 +269,17 @@ def _searched(
 
 
 def _measure(
-    model: Model, executor: Executor, inputs: dict[str, Any], args: argparse.Namespace
-) -> tuple[list[float], list[list[float]]]:
-    """Seconds of iterations, and, of as many others, of each kernel."""
+    model: Model | RemoteModel, executor: Executor, inputs: dict[str, Any],
+    args: argparse.Namespace, console: Console,
+) -> tuple[dict[str, Any], list[float], list[list[float]]]:  # fmt: skip
+    """The outputs, the seconds of iterations, and, of as many others, of each kernel."""
+    from tilewright.graph.remote import RemoteModel
+
+    if isinstance(model, RemoteModel):
+        from tilewright.cli._run.there import measured
+
+        return measured(model, inputs, args, console)
+    outputs = model.run(inputs)
     for _ in range(args.warmup):
         model.run(inputs)
     seconds = []
@@ -265,7 +291,7 @@ def _measure(
     for _ in range(args.iterations if args.profile or args.json or args.html else 0):
         steps.append([])
         executor.run(inputs, steps[-1])
-    return seconds, steps
+    return outputs, seconds, steps
 
 
 def _show_times(console: Console, times: Times) -> None:
@@ -295,46 +321,6 @@ def _show_layers(console: Console, executor: Executor, steps: list[list[float]])
     console.print(table, markup=False)
 
 
-def _check(
-    args: argparse.Namespace, model: Model, inputs: dict[str, Any], outputs: dict[str, Any]
-) -> list[Difference]:
-    from tilewright.cli._run.figures import difference
-    from tilewright.cli._run.inputs import arrays
-    from tilewright.graph.signature import Parameter
-
-    if args.reference:
-        wanted = _by_onnxruntime(args.model, model, inputs)
-    elif args.expect:
-        known = [Parameter(name, str(x.dtype), x.shape) for name, x in outputs.items()]
-        given = arrays(args.expect, known, 0, "--expect")
-        named = ";".join(args.expect)
-        several = named.endswith(".npz") or len(outputs) == 1
-        wanted = given if several else {n: x for n, x in given.items() if f"{n}:" in named}
-    else:
-        return []
-    return [difference(n, outputs[n], w, args.rtol, args.atol) for n, w in wanted.items()]
-
-
-def _by_onnxruntime(path: str, model: Model, inputs: dict[str, Any]) -> dict[str, Any]:
-    try:
-        import onnxruntime
-    except ImportError:
-        raise TargetError("--reference onnxruntime: pip install onnxruntime") from None
-    from tilewright.graph.onnx.read import OnnxModel
-
-    source = model.source
-    given: str | bytes = path
-    if isinstance(source, OnnxModel) and not path.lower().endswith(".onnx"):  # a saved model
-        given = source.to_bytes()
-    outputs = list(model.outputs)
-    try:
-        session = onnxruntime.InferenceSession(given, providers=["CPUExecutionProvider"])
-        found = session.run(outputs, inputs)
-    except Exception as error:  # it has an error class for each of its states
-        raise ArgumentError(f"--reference onnxruntime: it refuses that: {error}") from None
-    return dict(zip(outputs, found, strict=True))
-
-
 def _show_difference(console: Console, d: Difference) -> None:
     off = d.note or (
         f"at most {d.absolute:.3g} off ({d.relative:.3g} of the largest), {d.worst:.3g} of what is "
@@ -357,17 +343,18 @@ def _write_outputs(path: Path, outputs: dict[str, Any]) -> None:
 
 
 def _write_page(
-    args: argparse.Namespace, executor: Executor, times: Times, steps: list[list[float]],
-    differences: list[Difference],
+    args: argparse.Namespace, runs: Model | RemoteModel, executor: Executor, times: Times,
+    steps: list[list[float]], differences: list[Difference],
 ) -> None:  # fmt: skip
     from tilewright.cli._measure.environment import environment
     from tilewright.cli._run.figures import layers
     from tilewright.cli._run.page import run_page
+    from tilewright.graph.remote import RemoteModel
     from tilewright.runtime.files import write_file
     from tilewright.tune.machine import machine
 
     command = "tilewright " + shlex.join(sys.argv[1:])
-    here = machine(executor.target)
+    here = runs.machine if isinstance(runs, RemoteModel) else machine(executor.target)
     around = environment(here["device"], command, {"target": here["target"]})
     rows = layers(executor, steps)
     text = run_page(Path(args.model).name, executor, times, rows, differences, around)

@@ -1,7 +1,8 @@
-"""Run and time kernels for other machines, as a board does that has the device.
+"""Run and time kernels and models for other machines, as a board does that has the device.
 
   tilewright serve --host 0.0.0.0                   # on the board; prints a key
   export TILEWRIGHT_REMOTE_KEY=...                  # on the other machine, the same key
+  tilewright run m.onnx --target "opencl -device=mali" --remote board:9190
   tilewright tune ... --target "opencl -device=mali" --remote board:9190
 
 By default nobody but this machine reaches it, as by `ssh -L 9190:localhost:9190 board`. Whoever has
@@ -33,10 +34,10 @@ def run(args: argparse.Namespace) -> int:
         key = secrets.token_hex(16).encode()
         print(f"export {KEY}={key.decode()}", flush=True)
     try:
-        server = Server(args.host, args.port, key)
+        server = Server(args.host, args.port, key, "tilewright.graph.served")
     except (OSError, OverflowError) as error:
         raise TilewrightError(f"cannot listen at {args.host}:{args.port}: {error}") from None
-    print(f"kernels are run at {args.host}:{server.port}", flush=True)
+    print(f"kernels and models are run at {args.host}:{server.port}", flush=True)
     try:
         server.run(lambda line: print(line, flush=True))
     finally:

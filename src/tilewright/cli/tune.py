@@ -86,6 +86,7 @@ def run(args: argparse.Namespace) -> int:
             if tuner.best_config is None:
                 status = 1
             if tuner.interrupted:
+                print("the same command with --resume goes on", file=sys.stderr)
                 status = 130
                 break
     text = json.dumps(reports if len(tasks) > 1 else reports[0], indent=1)

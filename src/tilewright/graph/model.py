@@ -8,7 +8,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 from weakref import WeakKeyDictionary
 
 import numpy as np
@@ -41,6 +41,10 @@ from tilewright.runtime.progress import shown
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
 
+if TYPE_CHECKING:
+    from tilewright.graph.remote import RemoteModel
+    from tilewright.tune.remote import Remote
+
 #: Shapes of inputs for which a model keeps kernels and memory.
 SHAPES = 16
 #: Elements of an input whose data may decide shapes, at most.
@@ -64,7 +68,10 @@ class Model:
         precision: str | None = None,
     ) -> None:
         if dtype is not None and dtype not in TYPES:
-            raise ModelError(f"products in {dtype!r}: there are {', '.join(TYPES)}")
+            raise ModelError(
+                f"products in {dtype!r}: there are {', '.join(TYPES)}, and by load int8, with "
+                "samples for calibration"
+            )
         if precision is not None and precision not in ALLOWED:
             raise ModelError(f"precision {precision!r}: there is {', '.join(ALLOWED)}")
         self.dtype, self.quantization = dtype or "", quantization
@@ -129,6 +136,11 @@ class Model:
         self._saved.update(kernels)
         for rest, images in batches:
             self._batches.own[tuple(map(tuple, rest))] = int(images)
+
+    @property
+    def brought(self) -> frozenset[str]:
+        """The names of the kernels that :meth:`restore` took."""
+        return frozenset(self._saved)
 
     def __copy__(self) -> Model:
         return self.clone()
@@ -266,16 +278,29 @@ class Model:
             graphs = [self._optimized(x) for x in self._given(inputs, batches).values()]
         return list(dict.fromkeys(node.problem for graph in graphs for node in kernels_of(graph)))
 
-    def again(self) -> Model:
-        """The same model, compiled again: by what was measured or tuned since."""
-        return self.quantized(self.quantization)
+    def again(self, target: Target | None = None) -> Model:
+        """The same model, compiled again: by what was measured or tuned since, or for another
+        target."""
+        return self.quantized(self.quantization, target)
 
-    def quantized(self, quantization: Quantization | None) -> Model:
+    def quantized(self, quantization: Quantization | None, target: Target | None = None) -> Model:
         """The model with products in int8, by ranges that were measured."""
         return Model(
-            self.source, self.target, self.dtype or None, self.capture, quantization,
+            self.source, target or self.target, self.dtype or None, self.capture, quantization,
             self.precision or None,
         )  # fmt: skip
+
+    def remote(self, there: Remote) -> RemoteModel:
+        """The model on another machine; see :meth:`Remote.load`."""
+        from tilewright.graph.remote import RemoteModel  # which few programs need
+
+        return RemoteModel(self, there)
+
+    def written(
+        self, given: Mapping[str, Any], progress: Callable[[int, int], None] | None = None
+    ) -> Executor:
+        """What another machine runs for inputs of these shapes: its device need not be here."""
+        return self._made(arrays(self.inputs, given), progress, abroad=True)
 
     def graph(self, inputs: Mapping[str, Any]) -> Graph:
         """The graph as it was imported, for inputs of these shapes."""

@@ -34,25 +34,43 @@ _MOST = 4 << 30
 def save(model: Model, path: Path) -> None:
     """Write a model and its kernels; see :meth:`Model.save`."""
     check_name(path)
+    write_archive(path, *parts_of(model, model.kernels()))
+
+
+def parts_of(
+    model: Model, kernels: Mapping[str, Kernel]
+) -> tuple[dict[str, Any], dict[str, bytes]]:
+    """What is said about a model and these of its kernels, by name, and the parts of its file."""
     write = getattr(model.source, "to_bytes", None)
     if write is None:
         raise ModelError(f"the model {model.name} does not come from an ONNX file: it is not saved")
-    files: dict[str, bytes] = {"model.onnx": write()}
-    named: list[dict[str, Any]] = []
-    for name, kernel in model.kernels().items():
-        try:
-            parts = to_files(kernel)
-        except NotSerializable:  # it is compiled again
-            continue
-        files |= {f"kernels/{len(named)}/{part}": data for part, data in parts.items()}
-        named.append({"kernel": name, **made_for(kernel)})
+    named, files = _parts(kernels)
     about = {
         "name": model.name, "model": str(model.target), "dtype": model.dtype,
         "precision": model.precision, "capture": model.capture,
         "quantization": _written(model.quantization), "batches": model.first_batches,
         "kernels": named,
     }  # fmt: skip
-    write_archive(path, about, files)
+    return about, {"model.onnx": write(), **files}
+
+
+def write_kernels(kernels: Mapping[str, Kernel], path: Path) -> None:
+    """Write kernels of a model, by name, for :func:`load_kernels`."""
+    named, files = _parts(kernels)
+    write_archive(path, {"kernels": named}, files)
+
+
+def _parts(kernels: Mapping[str, Kernel]) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    named: list[dict[str, Any]] = []
+    files: dict[str, bytes] = {}
+    for name, kernel in kernels.items():
+        try:
+            parts = to_files(kernel)
+        except NotSerializable:  # it is compiled again
+            continue
+        files |= {f"kernels/{len(named)}/{part}": data for part, data in parts.items()}
+        named.append({"kernel": name, **made_for(kernel)})
+    return named, files
 
 
 def check_name(path: Path) -> None:
@@ -89,7 +107,24 @@ def _model(
         OnnxModel(files["model.onnx"]), own, meta["dtype"] or None, bool(meta["capture"]),
         _quantization(meta["quantization"]), meta["precision"] or None,
     )  # fmt: skip
-    machine = resolve(with_own_architecture(own))
+    found = _kernels(path, meta, files, own)
+    made.restore(found, meta["batches"])
+    return made
+
+
+def load_kernels(model: Model, path: Path) -> None:
+    """Give a model the kernels of a file that :func:`write_kernels` wrote; raises as :func:`load`
+    does."""
+    with reading(path):
+        meta, files = read_archive(path, _MOST)
+        model.restore(_kernels(path, meta, files, model.target), ())
+
+
+def _kernels(
+    path: Path, meta: Mapping[str, Any], files: Mapping[str, bytes], target: Target
+) -> dict[str, Kernel]:
+    """The kernels of a file by name, but for those that are for other machines."""
+    machine = resolve(with_own_architecture(target))
     found: dict[str, Kernel] = {}
     # What a kernel's operands mean is its version's: of another one, they are compiled again.
     same = meta["tilewright"] == __version__
@@ -99,8 +134,7 @@ def _model(
         kernel = _kernel(about, parts, machine, path)
         if kernel is not None:
             found[about["kernel"]] = kernel
-    made.restore(found, meta["batches"])
-    return made
+    return found
 
 
 def _kernel(
@@ -109,9 +143,10 @@ def _kernel(
     """A kernel, where it is for this machine."""
     loaded = backend(machine)
     try:
-        # Where nothing tells whether code of another driver's runs here, it is to be the same.
+        # Where nothing tells whether code of another driver's runs here, it is to be the same; text
+        # for a device that is known by its name is compiled by any driver.
         if not hasattr(loaded, "check_tag") and machine.kind == "opencl":
-            if about["tag"] != loaded.cache_tag(machine):
+            if about["tag"] not in (loaded.TEXT, loaded.cache_tag(machine)):
                 return None
         kernel = kernel_of(about, files, path)
     except TargetError:

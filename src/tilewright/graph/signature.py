@@ -213,8 +213,15 @@ def on(device: str, name: str, given: Any) -> ArrayView | None:
 def _check_shape(p: Parameter, shape: tuple[int, ...], named: dict[str, int]) -> None:
     if p.shape is None:
         return
-    fits = len(shape) == len(p.shape)
-    for wanted, extent in zip(p.shape, shape, strict=False):
+    if len(shape) != len(p.shape):
+        one = len(shape) + 1 == len(p.shape)
+        hint = f": one of a batch is {p.name}[None]" if one else ""
+        raise ModelError(
+            f"{p.name} has the shape {shape}, of {len(shape)} dimensions, and the model takes {p}, "
+            f"of {len(p.shape)}{hint}"
+        )
+    fits = True
+    for wanted, extent in zip(p.shape, shape, strict=True):
         if isinstance(wanted, str) and wanted != "?":
             fits &= named.setdefault(wanted, extent) == extent
         elif isinstance(wanted, int):

@@ -74,7 +74,8 @@ class Operand:
     def __bool__(self) -> bool:
         raise LanguageError(
             "an expression has no truth value while the program is being written: use "
-            "te.all / te.any for 'and' / 'or', te.if_then_else for 'if', and ~ for 'not'"
+            "te.all / te.any for 'and' / 'or', te.if_then_else for 'if', ~ for 'not', and "
+            "te.max / te.min for 'max' / 'min'"
         )
 
     def __iter__(self) -> Any:

@@ -10,8 +10,8 @@ from tilewright.report.numbers import short
 
 _ROW, _BAR, _HEAD, _GAP = 24, 16, 26, 14
 
-#: The longest bar, in percent of the width; its label stands right of it.
-_LONGEST = 62
+#: The longest bar, in percent of the width; its label stands right of it, also on a telephone.
+_LONGEST = 54
 
 
 @dataclass(frozen=True)

@@ -111,6 +111,9 @@ p code, li code, dd code {
 @media (max-width: 44rem) {
   .chart .crowded { display: none; }
 }
+@media (max-width: 30rem) {
+  .chart .label { font-size: 11px; }
+}
 @media print {
   body { max-width: none; } pre { max-height: none; white-space: pre-wrap; } nav { display: none; }
 }

@@ -26,7 +26,7 @@ from tilewright.runtime.opencl_device import Device, Memory, device, host_bytes,
 from tilewright.runtime.program import Resources
 from tilewright.runtime.signature import evaluate
 from tilewright.target import Target
-from tilewright.target.devices import opencl_device
+from tilewright.target.devices import OPENCL, opencl_device
 
 #: PoCL's wheel brings LLVM 14 and compiles for no processor that is younger than it.
 _UNKNOWN_CPU = (
@@ -37,10 +37,14 @@ _UNKNOWN_CPU = (
 )
 
 
+#: The tag of kernels for a device that is not there, which are text.
+TEXT = "text"
+
+
 def cache_tag(target: Target) -> str:
     """What compiled code depends on besides the program."""
     place = _found(target)
-    return "text" if place is None else place.tag
+    return TEXT if place is None else place.tag
 
 
 def _found(target: Target) -> Device | None:
@@ -48,9 +52,11 @@ def _found(target: Target) -> Device | None:
     that there is text for it."""
     try:
         return device(target.arch)
-    except TargetError:
+    except TargetError as error:
         if opencl_device(target.arch) is None:
-            raise
+            raise TargetError(
+                f"{error}; known without being here are {', '.join(d.name for d in OPENCL)}"
+            ) from None
         return None
 
 

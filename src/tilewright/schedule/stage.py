@@ -11,7 +11,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.ir.stmt import ForKind, Pragma
 from tilewright.schedule.absent import absent
 from tilewright.schedule.relations import Relation, consumed, said
-from tilewright.te.operation import Operation
+from tilewright.te.operation import Operation, PlaceholderOp
 from tilewright.te.tensor import Tensor
 
 if TYPE_CHECKING:
@@ -168,12 +168,26 @@ class Stage:
             if leaf is axis:
                 return position
         became = [r for r in self.relations if axis in consumed(r)]
-        leaves = ", ".join(a.name for a in self.leaf_iter_vars) or "none"
         if became:
             problem = f"{primitive}: the axis was already {said(became[0])}"
         else:
+            owner = next((x.name for x in self.schedule.stages if x._has_had(axis)), "")
             problem = f"{primitive}: the axis does not belong to this stage"
-        raise self.error(problem, axis, f"Its loops are now {leaves}")
+            problem += f", but to {owner!r}" * bool(owner)
+        leaves = ", ".join(a.name for a in self.leaf_iter_vars)
+        mend = f"Its loops are now {leaves}"
+        if not leaves:
+            mend = "It has no loops"
+            if isinstance(self.op, PlaceholderOp):
+                mend += (
+                    ": schedule the stage that reads it, or a copy, s.cache_read(it, scope, [...])"
+                )
+        raise self.error(problem, axis, mend)
+
+    def _has_had(self, axis: IterVar) -> bool:
+        """Whether an axis is, or was, one of this stage."""
+        before = [a for r in self.relations for a in consumed(r)]
+        return any(a is axis for a in (*self.roots, *self.leaf_iter_vars, *before))
 
     def unmarked(self, axis: IterVar, primitive: str) -> None:
         """Raises :class:`ScheduleError` where something is said of an axis about to disappear."""

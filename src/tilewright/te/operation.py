@@ -233,7 +233,15 @@ def compute(
         declared(IterVar(Range.from_extent(const(0), extent), Var.make(n, extent.dtype), "data"))
         for n, extent in zip(names, extents, strict=True)
     )
-    found = fcompute(*(axis.var for axis in op.axis))
+    try:
+        found = fcompute(*(axis.var for axis in op.axis))
+    except IndexError as error:
+        if "integer or boolean arrays are valid indices" not in str(error):  # as NumPy says it
+            raise
+        raise LanguageError(
+            f"compute {name}: an array has no element at an axis while the program is being "
+            "written: make it a te.placeholder, and pass the array to the kernel that is built"
+        ) from error
     if found is None:
         raise LanguageError(f"compute {name}: its function returns None, not an expression")
     several = isinstance(found, (tuple, list))
@@ -260,8 +268,10 @@ def _axis_names(fcompute: Callable[..., Any], rank: int, name: str) -> list[str]
     while len(indices) > rank and indices[-1].default is not inspect.Parameter.empty:
         indices.pop()
     if len(indices) != rank:
+        right = ", ".join("ijklmnop"[k] if rank <= 8 else f"i{k}" for k in range(rank))
         raise LanguageError(
-            f"compute {name} has {rank} dimensions, but its function takes {len(indices)} indices"
+            f"compute {name} has {rank} dimensions, but its function takes {len(indices)} indices: "
+            f"write lambda {right}: ..., an index for each dimension of the shape"
         )
     return [p.name for p in indices]
 

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 
 from tilewright.ir.errors import ProblemError
+from tilewright.runtime.progress import one_more
 from tilewright.select import SelectError, reason
 from tilewright.select.ahead import NotOurs, build_chosen
 from tilewright.topi.epilogue import Step
@@ -164,7 +165,8 @@ def _launch(text: str, device: torch.device, policy: str) -> kernels.Launch | No
     """None where PyTorch's own kernel was measured to be the fastest."""
     p, target = _problem(text), target_of(device)
     try:
-        found = build_chosen(p, target, policy)
+        with one_more():
+            found = build_chosen(p, target, policy)
     except NotOurs:
         return None
     if found is None:

@@ -22,6 +22,7 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.runtime import forks
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.llvm import LLVMProgram
+from tilewright.runtime.progress import one_more
 from tilewright.runtime.torch_memory import lowest_address, refuse_addresses
 from tilewright.select import Choice
 from tilewright.select.ahead import NotOurs, Wanted, build_chosen, compile_ahead
@@ -319,7 +320,8 @@ def _build(
     problem: Conv, target: Target, symbolic: bool, strides: tuple[int, ...] | None = None
 ) -> tuple[Kernel, Choice]:
     batch = every_batch(problem) if symbolic else None
-    found = build_chosen(problem, target, policy(target), batch, strides)
+    with one_more():
+        found = build_chosen(problem, target, policy(target), batch, strides)
     if found is None:
         raise select.SelectError(select.reason(problem, target))
     return found

@@ -151,6 +151,8 @@ def _done(tuner: Tuner, spent: str) -> str:
         text += f", {tuner.recalled} of them on record before"
     if tuner.ended and not tuner.interrupted:
         text += f", of {tuner.n_trial} asked for: {tuner.ended}"
+    if not new and tuner.recalled:
+        text += "; without resume all are measured again"
     return text
 
 

@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from tilewright.ir.errors import ArgumentError
 from tilewright.runtime.array import view
@@ -18,6 +18,7 @@ from tilewright.runtime.array_view import ArrayView, dense_strides
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.timing import Timing
 from tilewright.target import Target
+from tilewright.target.devices import opencl_device
 from tilewright.tune.entity import TuningError
 from tilewright.tune.process import WorkerDied, WorkerTimeout
 from tilewright.tune.wire import KEY, Wire, WrongKey, address_of, known_key
@@ -148,6 +149,13 @@ class _Speaking:
             raise WorkerDied(why) from None
 
 
+@runtime_checkable
+class Loadable(Protocol):
+    """What knows how it is on another machine, as models do."""
+
+    def remote(self, there: Remote) -> Any: ...
+
+
 class Remote:
     """Another machine, as :func:`tilewright.connect` gives it."""
 
@@ -158,21 +166,36 @@ class Remote:
 
     def device(self, target: str | Target) -> str:
         """What it has for a target; raises :class:`RemoteError` where that is nothing."""
-        return str(self._answer({"do": "device", "target": str(target)})[0]["device"])
+        return str(self.machine(target)["device"])
 
-    def load(self, kernel: Kernel | str | Path) -> RemoteKernel:
-        """A kernel there: one that was built here, for that machine's target, or the file that
-        ``kernel.save`` wrote of one. Raises :class:`RemoteError` where it cannot run there."""
+    def machine(self, target: str | Target) -> dict[str, Any]:
+        """Its ``device`` for a target, that one's ``driver``, and the ``target`` with the device's
+        architecture. Raises :class:`RemoteError` where it has none, and where code that is compiled
+        here cannot run there."""
+        found, _ = self.ask({"do": "device", "target": str(target)})
+        _check_processor(self._worker, Target.parse(target))
+        return {**found, "target": str(_named(found))}
+
+    def load(self, kernel: Kernel | Loadable | str | Path) -> Any:
+        """A kernel or a model there.
+
+        A :class:`RemoteKernel` of a kernel that was built here, for that machine's target, or of
+        the file that ``kernel.save`` wrote; a :class:`~tilewright.graph.remote.RemoteModel` of a
+        model that :func:`tilewright.load` read for that machine's target. Raises
+        :class:`RemoteError` where it cannot run there.
+        """
+        if isinstance(kernel, Loadable):
+            return kernel.remote(self)
         if isinstance(kernel, Kernel):
             with tempfile.TemporaryDirectory() as folder:
                 kernel.save(Path(folder) / "kernel.tw")
                 return self.load(Path(folder) / "kernel.tw")
         data = Path(kernel).read_bytes()
         name = hashlib.sha256(data).hexdigest()
-        found, _ = self._answer({"do": "signature", "path": name}, {name: data})
+        found, _ = self.ask({"do": "signature", "path": name}, {name: data})
         return RemoteKernel(self, name, data, found)
 
-    def _answer(
+    def ask(
         self,
         request: Mapping[str, Any],
         files: Mapping[str, bytes | memoryview] | None = None,
@@ -255,7 +278,7 @@ class RemoteKernel:
         # An output's contents travel, too: a kernel may leave elements as they are.
         files = {self._file: self._data} | {f"array{k}": _memory(v) for k, v in views.items()}
         written = sorted(self._written & views.keys())
-        answer, made = self._remote._answer(request, files, [f"array{k}" for k in written])
+        answer, made = self._remote.ask(request, files, [f"array{k}" for k in written])
         for k, data in zip(written, made, strict=True):
             ctypes.memmove(views[k].pointer, data, views[k].size * views[k].dtype.bytes)
         return answer
@@ -294,8 +317,10 @@ def connect(address: str, key: str | None = None) -> Remote:
 
 
 def target_there(addresses: str, target: Target) -> Target:
-    """A target with the architecture of the GPU that the first of other machines has, on which the
-    candidates depend; raises :class:`RemoteError` where it has none."""
+    """A target with the architecture of the GPU that the first of other machines has, or the name
+    of its OpenCL device where that is known, on which candidates depend.
+
+    Raises :class:`RemoteError` where it has none."""
     made = workers(addresses, target)
     worker = made[0]
     try:
@@ -307,7 +332,17 @@ def target_there(addresses: str, target: Target) -> Target:
             each.close()
     if found["error"]:
         raise RemoteError(f"{worker.address}: {found['reason']}")
-    return Target.parse(found["target"])
+    return _named(found)
+
+
+def _named(machine: Mapping[str, Any]) -> Target:
+    """The target of another machine; of an OpenCL device by its name, where it is one that is known
+    so: what is written here is then for it, and not for a device of this machine."""
+    target = Target.parse(machine["target"])
+    if target.kind != "opencl" or target.arch:
+        return target
+    known = opencl_device(machine["device"])
+    return target if known is None or " " in known.name else target.with_arch(known.name)
 
 
 def workers(addresses: str, target: Target) -> list[RemoteWorker]:
@@ -316,9 +351,14 @@ def workers(addresses: str, target: Target) -> list[RemoteWorker]:
     made = [RemoteWorker(address.strip()) for address in addresses.split(",")]
     for worker in made:
         worker.start()
-        if target.kind == "llvm" and worker.machine != platform.machine():
-            raise RemoteError(
-                f"{worker.address} is {worker.machine}, and kernels that are built here are for "
-                f"{platform.machine()}: run `tilewright tune` there, or use the target opencl"
-            )
+        _check_processor(worker, target)
     return made
+
+
+def _check_processor(worker: RemoteWorker, target: Target) -> None:
+    """Raises :class:`RemoteError` where a processor runs no code that is compiled here."""
+    if target.kind == "llvm" and worker.machine != platform.machine():
+        raise RemoteError(
+            f"{worker.address} is {worker.machine}, and kernels that are built here are for "
+            f"{platform.machine()}: run `tilewright` there, or use the target opencl"
+        )

@@ -24,22 +24,26 @@ from tilewright.tune.wire import BUSY, SILENCE, Wire, WrongKey
 
 _NAME = re.compile("[0-9a-z]{1,64}")
 #: What may be asked of the process.
-_ASKED = ("device", "run", "signature", "call")
+_ASKED = ("device", "run", "signature", "call", "infer")
 
 
 class Server:
     """Listens at an address; ``port`` 0 takes one that is free, which :attr:`port` then is.
 
-    Raises :class:`OSError` where it cannot, and :class:`ValueError` without a key.
+    ``module`` is that of the processes, whose ``main`` answers what is asked. Raises
+    :class:`OSError` where it cannot listen, and :class:`ValueError` without a key.
     """
 
-    def __init__(self, host: str, port: int, key: bytes) -> None:
+    def __init__(
+        self, host: str, port: int, key: bytes, module: str = "tilewright.tune.worker"
+    ) -> None:
         if not key:
             raise ValueError("whoever has the key runs programs here: it is not empty")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         self._listens = socket.create_server((host, port), family=family)
         self.port = int(self._listens.getsockname()[1])
         self._key, self._one, self._closed = key, threading.Lock(), False
+        self._module = module
         self._open: dict[threading.Thread, socket.socket] = {}
 
     def run(self, said: Any = print) -> None:
@@ -82,7 +86,7 @@ class Server:
             return
         said(f"{peer}: connected")
         with tempfile.TemporaryDirectory(prefix="tilewright-serve-") as folder:
-            session = _Session(wire, Path(folder), self._one)
+            session = _Session(wire, Path(folder), self._one, self._module)
             try:
                 session.run()
             except Exception as error:  # whatever a message has
@@ -99,9 +103,9 @@ def _end(stream: socket.socket) -> None:
 
 
 class _Session:
-    def __init__(self, wire: Wire, folder: Path, one: threading.Lock) -> None:
+    def __init__(self, wire: Wire, folder: Path, one: threading.Lock, module: str) -> None:
         self._wire, self._folder, self._one = wire, folder, one
-        self._worker = Worker(folder / "worker.log", NOTHING, NO_CACHE)
+        self._worker = Worker(folder / "worker.log", NOTHING, NO_CACHE, module)
         self._pool = ThreadPoolExecutor(1)
         self.calls = 0
 

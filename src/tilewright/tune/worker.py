@@ -37,7 +37,7 @@ class LoadedEnough(BaseException):
 
 def main() -> None:
     """Answer requests until there are none."""
-    serve(_REQUESTS)
+    serve(REQUESTS)
 
 
 def serve(known: Mapping[str, Callable[..., dict[str, Any]]]) -> None:
@@ -229,7 +229,8 @@ def _loaded(path: str) -> Kernel:
     return load_kernel(path)
 
 
-_REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
+#: What is answered, by the "do" of a request.
+REQUESTS: dict[str, Callable[..., dict[str, Any]]] = {
     "load": load, "nothing": nothing, "build": build, "prepare": prepare, "device": device,
     "run": run, "signature": signature, "call": call,
 }  # fmt: skip

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +22,12 @@ _SHAPE = re.compile(r"^\{?\s*\d+(\s*[x,]\s*\d+)*\s*\}?$")
 
 
 def arrays(
-    texts: Iterable[str], parameters: Sequence[Parameter], seed: int, option: str = "--input"
-) -> dict[str, Array]:
+    texts: Iterable[str], parameters: Sequence[Parameter], seed: int, option: str = "--input",
+    told: Callable[[str], None] = lambda _: None,
+) -> dict[str, Array]:  # fmt: skip
     """The inputs of a model by name; those that no text names are random, where an open dimension
-    is what a given input has of its name, else 1. Raises :class:`ArgumentError` for a text that is
-    no input."""
+    is what a given input has of its name, else 1: ``told`` is then called with a line that says so.
+    Raises :class:`ArgumentError` for a text that is no input."""
     import numpy as np
 
     rng = np.random.default_rng(seed)
@@ -44,7 +45,19 @@ def arrays(
         if p.name not in found:
             shape = tuple(e if isinstance(e, int) else named.get(e, 1) for e in p.shape or ())
             found[p.name] = random(rng, shape, p.dtype)
+            told(
+                f"{p} is random, of {'x'.join(map(str, shape)) or 'one number'}{_unknown(p, named)}"
+            )
     return found
+
+
+def _unknown(p: Parameter, named: Mapping[str, int]) -> str:
+    """Which of its dimensions are 1 for want of a word."""
+    ones = [str(e) for e in p.shape or () if not isinstance(e, int) and e not in named]
+    if not ones:
+        return ""
+    which = ", ".join(dict.fromkeys(ones))
+    return f": {which} {'are' if len(ones) > 1 else 'is'} 1 where no --input says more"
 
 
 def _parts(texts: Iterable[str], names: list[str], option: str) -> list[tuple[str, str]]:
@@ -72,6 +85,10 @@ def _parts(texts: Iterable[str], names: list[str], option: str) -> list[tuple[st
     return made
 
 
+#: How the names of images end.
+_IMAGES = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".tif", ".tiff", ".webp", ".ppm", ".pgm")
+
+
 def _read(
     name: str, text: str, parameters: dict[str, Parameter], rng: Any, option: str
 ) -> dict[str, Any]:
@@ -97,9 +114,14 @@ def _read(
     try:
         return {name: np.asarray(json.loads(text), kind)}
     except (ValueError, TypeError):
+        wrong = f"{option} {name}:{text}"
+        if text.lower().endswith(_IMAGES):
+            raise ArgumentError(
+                f"{wrong}: how an image becomes numbers (its size, its scale, the order of its "
+                "colours) is what the model was trained with: do that to it, and np.save the array"
+            ) from None
         raise ArgumentError(
-            f"{option} {name}:{text}: a file .npy or .npz, a shape like 1x3x224x224, or a literal "
-            "like [1.0,2]"
+            f"{wrong}: a file .npy or .npz, a shape like 1x3x224x224, or a literal like [1.0,2]"
         ) from None
 
 
