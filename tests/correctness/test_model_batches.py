@@ -13,9 +13,11 @@ import tilewright
 from tilewright.graph import Graph, Input, Node
 from tilewright.graph import kernels as building
 from tilewright.graph.batches import Batches, works_of
+from tilewright.graph.constants import Constants, Pool
 from tilewright.graph.executor import kernels_of
 from tilewright.graph.kernels import build_all
 from tilewright.graph.pipeline import optimized
+from tilewright.graph.value import Constant
 from tilewright.target import Target
 from tilewright.topi import Conv
 from tilewright.topi.batch import Batch
@@ -137,6 +139,41 @@ def test_batches_share_weights_on_a_device(target: str) -> None:
     model._compiled.clear()
     gc.collect()
     assert len(model._pool) == 0
+
+
+@pytest.mark.needs_onnx
+def test_sizes_share_weights_on_a_cpu() -> None:
+    w, v = (np.random.default_rng(k).standard_normal((32, 32)).astype("float32") for k in range(2))
+    nodes = [node("MatMul", "x w", "h"), node("MatMul", "h v")]
+    data = onnx_model(nodes, {"x": ["N", "T", 32]}, constants={"w": w, "v": v})
+    model = tilewright.load(data, target="llvm -threads=1")
+    held = []
+    for rows in (9, 12, 40):
+        x = np.random.default_rng(rows).standard_normal((1, rows, 32)).astype("float32")
+        assert relative(model(x), x.astype("f8") @ w @ v) < 1e-6
+        constants = model.compile({"x": x}).constants.values()
+        held.append({a.__array_interface__["data"][0] for a in constants})
+    assert held[0] == held[1] == held[2]
+    assert len(held[0]) == 2
+    model._compiled.clear()
+    gc.collect()
+    assert len(model._pool) == 0
+
+
+def test_constants_that_begin_alike_are_not_taken_for_one_another() -> None:
+    pool, ones = Pool(), np.ones(100, "float32")
+    others = ones.copy()
+    others[50] = 2
+    found = []
+    for array in (ones, others, ones.copy()):
+        known = Constants(7, "cpu", pool)
+        number = known[Constant(array)]
+        known.together()
+        np.testing.assert_array_equal(known.arrays[number], array)
+        found.append(known)
+    first, second, third = (known.arrays[7] for known in found)
+    assert np.shares_memory(first, third)
+    assert not np.shares_memory(first, second)
 
 
 def test_an_extent_that_is_one_of_images_by_chance_changes_nothing() -> None:

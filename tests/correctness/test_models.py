@@ -350,6 +350,26 @@ def test_memory_is_shared_by_what_is_not_needed_at_one_time():
     assert found.nbytes == most_alive(lives)
 
 
+def test_calls_of_all_sizes_take_turns_in_one_block_of_memory(image):
+    nodes = [
+        node("Conv", "x w", "a", pads=[1] * 4), node("Exp", "a", "b"), node("Softmax", "b", "c"),
+        node("Add", "c b"),
+    ]  # fmt: skip
+    w = np.ones((4, 3, 3, 3), "float32")
+    data = onnx_model(nodes, {"x": ["N", 3, "H", "W"]}, constants={"w": w})
+    model = tilewright.load(data, target="llvm -threads=1")
+    sizes = [image[..., :n, :n] * 0.01 for n in (20, 32, 9, 32)]
+    found = [model(x) for x in sizes]
+    for x, y in zip(sizes, found, strict=True):
+        (wanted,) = by_onnxruntime(data, {"x": x})
+        assert relative(y, wanted) < 1e-5
+    plans = [e.plan.nbytes for e in model._compiled.values()]
+    (block,) = model._arenas._free
+    assert len(plans) == 3
+    assert 0 < max(plans) == block.nbytes
+    assert len(model.clone()._arenas._free) == 0
+
+
 def test_graphs_are_checked():
     x = Input("x", (2, 3), "float32")
     y = Node("relu", (x,))

@@ -9,6 +9,7 @@ from tests.support.models import relative
 from tilewright.select.algorithm import Scheduled
 from tilewright.target import Target
 from tilewright.topi.operators import Program
+from tilewright.topi.pieces.rows import rows_of
 from tilewright.topi.templates import TEMPLATES, candidates
 
 ROWS = TEMPLATES["cpu.rows"]
@@ -65,6 +66,28 @@ def test_softmax_and_sums_of_rows(n):
     mean = Program(operands=(f"float32[1x5x{n}]",), body=("sum(a0, axis=(1, 2))",))
     for y in run(mean, whole[None]):
         np.testing.assert_array_equal(y, whole.sum(keepdims=True).reshape(1))
+
+
+@pytest.mark.parametrize("n", [32, 50])
+def test_rows_that_are_looked_up_are_whole_rows(n):
+    """As an embedding is normalised: which row of a table is read, another argument says."""
+    shapes = (f"float32[11x{n}]", "int64[1x7]", f"float32[1x7x{n}]", f"float32[{n}]")
+    body = (
+        "take(a0, a1, axis=0)", "add(t0, a2)", "sum(t1, axis=(2,), keepdims=True)",
+        f"divide(t2, {n})", "subtract(t1, t3)", "multiply(t4, a3)",
+    )  # fmt: skip
+    p = Program(operands=shapes, body=body)
+    rows = rows_of(p)
+    assert rows is not None
+    assert (rows.whole, rows.count, rows.length, rows.read) == (True, 7, n, ("a2",))
+    random = np.random.default_rng(n)
+    table, more, scale = (random.standard_normal(s) for s in ((11, n), (1, 7, n), n))
+    which = random.integers(-11, 11, (1, 7))
+    x = table[which] + more
+    wanted = (x - x.mean(-1, keepdims=True)) * scale
+    given = (table.astype("f4"), which, more.astype("f4"), scale.astype("f4"))
+    for y in run(p, *given):
+        assert relative(y, wanted) < 1e-6
 
 
 def test_they_are_chosen_for_rows_and_for_nothing_else():

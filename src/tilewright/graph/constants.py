@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 from weakref import WeakValueDictionary
@@ -17,13 +16,16 @@ from tilewright.topi.problem import TensorType
 
 #: An array on the device: NumPy's on a CPU.
 Array = Any
+#: Elements by which constants are told apart before they are compared.
+_FEW = 16
 
 
 class Held:
-    """Arrays on a device, for as long as a graph holds them."""
+    """Arrays on a device, made of some constants, for as long as a graph holds them."""
 
-    def __init__(self, arrays: Sequence[Array]) -> None:
-        self.arrays = tuple(arrays)
+    def __init__(self, sources: Sequence[Constant]) -> None:
+        self.sources = tuple(sources)
+        self.arrays: list[Array] = []
 
 
 #: What graphs of one model have of constants on a device, by what it is made of.
@@ -31,8 +33,9 @@ Pool: TypeAlias = WeakValueDictionary[Any, Held]
 
 
 class Constants:
-    """The constants of a graph by number, from ``first`` on; equal ones have the same, those of
-    other graphs of a ``pool`` too, but on a CPU, where each graph has a block of them.
+    """The constants of a graph by number, from ``first`` on; equal ones have the same, and one
+    place in memory for all graphs of a ``pool``. Arrays that they are made of are compared, so
+    nobody may write to these.
 
     ``arrays`` has those that calls read: a filter of which only a packed copy is read is not there.
     Where the device is ``abroad``, they are the host's, and the :class:`TensorType` of what kernels
@@ -46,9 +49,9 @@ class Constants:
         self.ahead: list[Ahead] = []
         self._abroad = abroad and device != "cpu"
         self._first, self._device = first, device
-        self._pool = None if device == "cpu" or abroad else pool
+        self._pool: Pool = Pool() if pool is None or abroad else pool
         self._held: list[Held] = []
-        self._digests: dict[Constant, bytes] = {}
+        self._own: list[tuple[int, Held, int]] = []
         self._numbers: dict[Constant, int] = {}
         self._alike: dict[Any, list[Constant]] = {}
         self._prepared: dict[Any, tuple[int, ...]] = {}
@@ -57,8 +60,7 @@ class Constants:
         """The number of a constant, which calls read."""
         one = self._one(constant)
         if one not in self._numbers:
-            (found,) = self._made(("", one), lambda: [self._there(one.array)])
-            self._numbers[one] = self._add(found)
+            (self._numbers[one],) = self._made("", [one], lambda: [self._there(one.array)])
         return self._numbers[one]
 
     def prepared(self, ahead: Preparation, read: Sequence[Value]) -> tuple[int, ...]:
@@ -78,49 +80,53 @@ class Constants:
                     numbers = tuple(self._first + k for k in makes)
                     self.ahead.append(Ahead(ahead.kernel, tuple(found), numbers))
                     return [TensorType(*t) for t in ahead.types]
-                return ahead.run(found, self._device)
+                made = ahead.run(found, self._device)
+                return [x._memory for x in made] if self._device == "cpu" else made
 
-            made = self._made(key, run)
-            host = self._device == "cpu"
-            self._prepared[key] = tuple(self._add(x._memory if host else x) for x in made)
+            self._prepared[key] = self._made(ahead, constants, run)
         return self._prepared[key]
 
     def together(self) -> None:
-        """Put all of them into one block of memory on a CPU, which has pages as large as there are:
-        calls that read whole filters once are slowed by small ones."""
+        """Put those that no other graph has into one block of memory on a CPU, which has pages as
+        large as there are: calls that read whole filters once are slowed by small ones."""
         if self._device != "cpu":
             return
-        spaces = [-(-a.nbytes // ALIGNED) * ALIGNED for a in self.arrays.values()]
-        block = aligned(sum(spaces))
-        for (k, found), space in zip(list(self.arrays.items()), spaces, strict=True):
-            own, block = block[: found.nbytes], block[space:]
-            self.arrays[k] = own.view(found.dtype).reshape(found.shape)
-            self.arrays[k][...] = found
+        block = aligned(sum(_space(held.arrays[k]) for _, held, k in self._own))
+        for number, held, k in self._own:
+            found = held.arrays[k]
+            own, block = block[: found.nbytes], block[_space(found) :]
+            held.arrays[k] = self.arrays[number] = own.view(found.dtype).reshape(found.shape)
+            held.arrays[k][...] = found
 
-    def _made(self, key: tuple[Any, ...], make: Callable[[], Sequence[Array]]) -> Sequence[Array]:
-        """What is made of constants, which end the key: as another graph has it, if one has."""
-        if self._pool is None:
-            return make()
-        what = key[0], *((c.type, self._digest(c)) for c in key[1:])
-        held = self._pool.get(what)
-        if held is None:
-            held = self._pool[what] = Held(make())
+    def _made(
+        self,
+        by: Preparation | str,
+        sources: Sequence[Constant],
+        make: Callable[[], Sequence[Array]],
+    ) -> tuple[int, ...]:
+        """The numbers of what is made of constants: as another graph has it, if one has."""
+        first = self._first + len(self.arrays)
+        held = self._of_pool(by, sources)
+        if not held.arrays:
+            held.arrays += make()
+            self._own += [(first + k, held, k) for k in range(len(held.arrays))]
         self._held.append(held)
-        return held.arrays
+        self.arrays |= {first + k: found for k, found in enumerate(held.arrays)}
+        return tuple(range(first, self._first + len(self.arrays)))
+
+    def _of_pool(self, by: Preparation | str, sources: Sequence[Constant]) -> Held:
+        """What the pool has of equal constants; new, without arrays, where it has nothing."""
+        what = by, *((c.type, _few(c.array)) for c in sources)
+        number = 0
+        while True:
+            held = self._pool.setdefault((what, number), Held(sources))
+            pairs = zip(held.sources, sources, strict=True)
+            if all(_equal(one.array, other.array) for one, other in pairs):
+                return held
+            number += 1
 
     def _there(self, source: np.ndarray[Any, Any]) -> Array:
         return on_device(source, "cpu" if self._abroad else self._device)
-
-    def _digest(self, constant: Constant) -> bytes:
-        if constant not in self._digests:
-            data = np.ascontiguousarray(constant.array).reshape(-1)
-            self._digests[constant] = hashlib.blake2b(data.view(np.uint8).data).digest()
-        return self._digests[constant]
-
-    def _add(self, found: Array) -> int:
-        number = self._first + len(self.arrays)
-        self.arrays[number] = found
-        return number
 
     def _one(self, constant: Constant) -> Constant:
         """The first constant that is equal."""
@@ -132,10 +138,22 @@ class Constants:
         return constant
 
 
+def _few(array: np.ndarray[Any, Any]) -> bytes:
+    """The first elements: most arrays that differ do there."""
+    return np.asarray(array.flat[:_FEW]).tobytes()
+
+
 def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
-    """Whether two arrays of a type have the same bits."""
-    few = a.size > 64 and a.reshape(-1)[:16].tobytes() != b.reshape(-1)[:16].tobytes()
-    return not few and a.tobytes() == b.tobytes()
+    """Whether two arrays of a type have the same bits, of which one place in memory is a proof."""
+    places = [(x.__array_interface__["data"], x.strides) for x in (a, b)]
+    if places[0] == places[1] or _few(a) != _few(b):
+        return places[0] == places[1]
+    return a.tobytes() == b.tobytes()
+
+
+def _space(array: Array) -> int:
+    """Bytes of a block that an array takes."""
+    return int(-(-array.nbytes // ALIGNED) * ALIGNED)
 
 
 def on_device(source: np.ndarray[Any, Any], device: str) -> Array:

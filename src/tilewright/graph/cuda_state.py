@@ -90,7 +90,7 @@ class CudaState(State):
         self._number()
 
     def _number(self) -> None:
-        pointers = [0 if b is None else view(b).pointer for b in self.buffers]
+        pointers = self.pointers()
         self._launches = [
             (step.kernel.program.launch_raw, step.addresses(pointers), step.counts)  # type: ignore[attr-defined]
             for step in self.executor.steps

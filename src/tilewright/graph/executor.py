@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
+from tilewright.graph.arenas import Arenas
 from tilewright.graph.batches import works_of
 from tilewright.graph.branches import Branches, branches
 from tilewright.graph.constants import Array, Constants, Pool
@@ -72,7 +73,8 @@ class Executor:
     constants on a GPU by a ``pool``. Kernels that were ``saved`` with a model, by name, are taken
     as they are; ``names`` has those of ``kernels``. One that is only written out may be for a GPU
     ``abroad``: constants stay with the host, and ``ahead`` says what is to be prepared of them.
-    :meth:`launch_on` drops memory behind each of some ``stretches`` of kernels.
+    :meth:`launch_on` drops memory behind each of some ``stretches`` of kernels. On a CPU, calls
+    take memory for what lies between from ``arenas``.
     """
 
     def __init__(
@@ -89,6 +91,7 @@ class Executor:
         saved: Mapping[str, Kernel] = MappingProxyType({}),
         abroad: bool = False,
         stretches: int = 1,
+        arenas: Arenas | None = None,
     ) -> None:
         self.graph, self.target, self.capture = graph, target, capture
         nodes = kernels_of(graph)
@@ -132,7 +135,8 @@ class Executor:
             _joined(launches[s.begin : s.end], join) if join else launches[s.begin : s.end]
             for s in self._stretches
         ]
-        self._given = [index[lies[x].owner] for x in (*graph.inputs, *graph.outputs.values())]
+        self.given = [index[lies[x].owner] for x in (*graph.inputs, *graph.outputs.values())]
+        self.arenas = arenas or Arenas()
         self._own_states()
 
     def _numbered(self, buffer: int, offset: int) -> int:
@@ -146,9 +150,11 @@ class Executor:
         self._bound: list[tuple[State, list[int]]] = []
         self._lock = threading.Lock()
 
-    def clone(self) -> Executor:
-        """Another one of the same kernels and constants, with memory of its own for values."""
+    def clone(self, arenas: Arenas | None = None) -> Executor:
+        """Another one of the same kernels and constants, with memory of its own for values, on a
+        CPU from some ``arenas``."""
         made = copy.copy(self)
+        made.arenas = arenas or Arenas()
         made._own_states()
         return made
 
@@ -179,11 +185,10 @@ class Executor:
             found = self._bound.pop() if self._bound else None
         if found is None:
             state = self._state()
-            own = [0 if b is None else view(b).pointer for b in state.buffers]
-            found = state, own + [0] * len(self._within)
+            found = state, state.pointers() + [0] * len(self._within)
         pointers = found[1]
         try:
-            for k, pointer in zip(self._given, (*inputs, *outputs), strict=True):
+            for k, pointer in zip(self.given, (*inputs, *outputs), strict=True):
                 pointers[k] = pointer
             for launches in self._launches:
                 self._launch(launches, pointers)
@@ -202,7 +207,7 @@ class Executor:
         pointers = [0] * (self.buffers + len(self._within))
         for k, constant in self.constants.items():
             pointers[k] = view(constant).pointer
-        for k, tensor in zip(self._given, (*inputs, *outputs), strict=True):
+        for k, tensor in zip(self.given, (*inputs, *outputs), strict=True):
             pointers[k] = tensor.data_ptr()
         blocks: list[Any] = []
         for stretch, launches in zip(self._stretches, self._launches, strict=True):

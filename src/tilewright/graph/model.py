@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from tilewright.graph.arenas import Arenas
 from tilewright.graph.batches import Batches, batch_of
 from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
@@ -85,6 +86,7 @@ class Model:
         self._own: WeakKeyDictionary[Executor, Executor] | None = None
         self._decisive: set[str] = set()
         self._batches, self._pool = Batches(batch_of(self.inputs)), Pool()
+        self._arenas = Arenas()
         self._saved: dict[str, Kernel] = {}
         self._lock = threading.RLock()
 
@@ -97,7 +99,7 @@ class Model:
         """
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
-        made._own = WeakKeyDictionary()
+        made._own, made._arenas = WeakKeyDictionary(), Arenas()
         return made
 
     def save(self, path: str | Path) -> None:
@@ -349,7 +351,7 @@ class Model:
             if self._own is None:
                 return found
             if found not in self._own:
-                self._own[found] = found.clone()
+                self._own[found] = found.clone(self._arenas)
             return self._own[found]
 
     def _made(
@@ -363,6 +365,7 @@ class Model:
             return Executor(
                 self._optimized(given), self.target, told, capture=self.capture, images=images,
                 named=self._batches.names, pool=self._pool, saved=self._saved, abroad=abroad,
+                arenas=self._arenas,
             )  # fmt: skip
 
     def _optimized(self, given: Mapping[str, Argument]) -> Graph:

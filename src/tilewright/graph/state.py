@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from tilewright.graph.arenas import Block
 from tilewright.graph.constants import Array, aligned, on_device
 from tilewright.graph.errors import ModelError
 from tilewright.graph.passes.own_outputs import owner
@@ -117,6 +118,10 @@ class State:
         """:meth:`launch` on buffers that stay as they are."""
         return lambda: self.launch(None)
 
+    def pointers(self) -> list[int]:
+        """Where the buffers are: 0 for what a call brings."""
+        return [0 if b is None else view(b).pointer for b in self.buffers]
+
     def launch(self, times: list[float] | None) -> None:
         """Run all steps; ``times`` takes the seconds of each."""
         for step in self.executor.steps:
@@ -128,7 +133,11 @@ class State:
 
 
 class HostState(State):
-    """Of programs for the CPU, which take addresses: all are one call."""
+    """Of programs for the CPU, which take addresses: all are one call.
+
+    Intermediate values lie in a block that calls take in turn, unless :meth:`pointers` has given it
+    one of its own.
+    """
 
     def __init__(self, executor: Executor) -> None:
         from tilewright.runtime.llvm_sequence import LLVMSequence
@@ -139,26 +148,66 @@ class HostState(State):
         offsets = [k for step in steps for k in step.offsets]
         places = [step.arguments for step in steps]
         self._all = LLVMSequence(self._programs, places, offsets, [step.counts for step in steps])
+        self._known = np.zeros(executor.buffers, np.uint64)
+        for k, found in executor.constants.items():
+            self._known[k] = found.ctypes.data
+        self._given = sorted({k for k in executor.given if k not in executor.plan.offsets})
+
+    def place(self, values: Mapping[Value, int]) -> None:
+        """Intermediate values have no memory until a call."""
+        offsets = self.executor.plan.offsets
+        self._inner = np.array(list(offsets), np.intp)
+        self._offsets = np.array(list(offsets.values()), np.uint64)
+        self._arena: Block | None = None
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        outputs: Mapping[str, Any],
+        times: list[float] | None,
+    ) -> dict[str, Any]:
+        try:
+            return super().run(inputs, outputs, times)
+        finally:
+            for k in self._given:  # the caller's, and no longer needed
+                self.buffers[k] = None
 
     def launch(self, times: list[float] | None) -> None:
-        pointers = self._pointers()
+        arenas, nbytes = self.executor.arenas, self.executor.plan.nbytes
+        arena = arenas.take(nbytes) if self._arena is None else self._arena
+        try:
+            self._launch(self._addresses(arena), times)
+        finally:
+            if self._arena is None:
+                arenas.give(arena)
+
+    def _launch(self, pointers: np.ndarray[Any, Any], times: list[float] | None) -> None:
         if times is None:
             self._all.place(pointers)
             self._all()
             return
+        known = pointers.tolist()
         for step, program in zip(self.executor.steps, self._programs, strict=True):
             begin = time.perf_counter()
-            program.launch_raw(step.addresses(pointers), step.counts)
+            program.launch_raw(step.addresses(known), step.counts)
             times.append(time.perf_counter() - begin)
 
-    def _pointers(self) -> list[int]:
-        return [
-            0 if b is None else b.pointer if isinstance(b, ArrayView) else b.ctypes.data
-            for b in self.buffers
-        ]
+    def _addresses(self, arena: Block) -> np.ndarray[Any, Any]:
+        found = self._known.copy()
+        found[self._inner] = np.uint64(arena.ctypes.data) + self._offsets
+        for k in self._given:
+            if (b := self.buffers[k]) is not None:
+                found[k] = b.pointer if isinstance(b, ArrayView) else b.ctypes.data
+        return found
+
+    def pointers(self) -> list[int]:
+        if self._arena is None:
+            self._arena = aligned(self.executor.plan.nbytes)
+        found: list[int] = self._addresses(self._arena).tolist()
+        return found
 
     def bound(self) -> Callable[[], None]:
-        self._all.place(self._pointers())
+        self._all.place(self.pointers())
         return lambda: self._all()  # which keeps the memory that it runs on
 
 

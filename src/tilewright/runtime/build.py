@@ -101,9 +101,9 @@ def _compiled(
             raise
         return Kernel(program, outputs(module))
     packed = [p for p in split[1].params if p not in module.params]
-    ahead = _compiled(split[0], target, (), prove)
+    ahead = build(split[0], target, prove=prove)  # the same for kernels that pack alike
     rest = _compiled(_with_constants(split[1], [*constants, *packed]), target, ())
-    rest.preparation = Preparation.of(module, ahead, rest)
+    rest.preparation = Preparation.of(module, split[0], ahead, rest)
     return rest
 
 
@@ -137,7 +137,8 @@ def to_files(kernel: Kernel) -> dict[str, bytes]:
     }
     files |= {f"artifacts/{name}": data for name, data in found.items()}
     if kernel.preparation is not None:
-        files["places.json"] = json.dumps(kernel.preparation.places).encode()
+        places = {**kernel.preparation.places, "key": kernel.preparation.kernel.key}
+        files["places.json"] = json.dumps(places).encode()
         ahead = to_files(kernel.preparation.kernel)
         files |= {f"prepare/{name}": data for name, data in ahead.items()}
     return files
@@ -156,9 +157,22 @@ def from_files(files: dict[str, bytes], target: Target) -> Kernel:
     """The kernel that :func:`to_files` took apart."""
     kernel = _from_files(files, target)
     if "places.json" in files:
-        ahead = _from_files(_inside(files, "prepare/"), target)
         places = json.loads(files["places.json"])
+        ahead = _ahead(_inside(files, "prepare/"), str(places["key"]), target)
         kernel.preparation = Preparation.parse(ahead, kernel, places)
+    return kernel
+
+
+def _ahead(files: dict[str, bytes], key: str, target: Target) -> Kernel:
+    """A kernel that prepares constants: one for all kernels that have them prepared alike, so that
+    they share what it makes."""
+    place = _place(key, target)
+    kernel = _alive.get(place) if key else None
+    if kernel is None:
+        kernel = _from_files(files, target)
+        kernel.key = key
+        if key:
+            _alive[place] = kernel
     return kernel
 
 

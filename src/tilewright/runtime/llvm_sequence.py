@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -43,9 +44,9 @@ class LLVMSequence:
         self._run = _SEQUENCE(llvm_pool.symbols()["tw_sequence"])
         self._first = self._calls.ctypes.data
 
-    def place(self, pointers: Sequence[int]) -> None:
+    def place(self, pointers: Sequence[int] | np.ndarray[Any, Any]) -> None:
         """Take the addresses that :meth:`__call__` runs on."""
-        self._arrays[:] = np.array(pointers, np.uint64)[self._places] + self._offsets
+        self._arrays[:] = np.asarray(pointers, np.uint64)[self._places] + self._offsets
 
     def __call__(self) -> None:
         """Run all. Raises :class:`MemoryError` where a program has no room for its scratch

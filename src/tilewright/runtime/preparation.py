@@ -30,10 +30,11 @@ class Preparation:
     takes: tuple[int, ...]
 
     @staticmethod
-    def of(whole: Module, ahead: Kernel, rest: Kernel) -> Preparation:
-        """That of a module of which ``ahead`` and ``rest`` are the parts."""
+    def of(whole: Module, part: Module, ahead: Kernel, rest: Kernel) -> Preparation:
+        """That of a module of which ``part`` and what ``rest`` has are the parts; ``ahead`` has a
+        program like that one."""
         place = {p: k for k, p in enumerate(whole.params)}
-        params = ahead.program.module.params
+        params = part.params
         reads = [p for p in params if p in place]
         place |= {p: -1 - k for k, p in enumerate(params[len(reads) :])}
         takes = tuple(place[p] for p in rest.program.module.params)

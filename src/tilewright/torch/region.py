@@ -233,9 +233,11 @@ class _Compiled:
             graph = Graph(graph.name, graph.inputs, rest)
             together = _join if device.type == "cuda" else None
             shapes = {x.name: x.shape for x in inputs}
+            # Constants of a CPU lie in PyTorch's memory, to which others may write.
+            shared = pool if device.type == "cuda" else None
             self.executor = Executor(
                 graph, target, launcher=_launcher(device), join=together,
-                images=batches.images(shapes), named=batches.names, pool=pool,
+                images=batches.images(shapes), named=batches.names, pool=shared,
                 stretches=_STRETCHES if shares else 1,
             )  # fmt: skip
         self._device = device

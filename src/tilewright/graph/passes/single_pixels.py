@@ -24,20 +24,28 @@ def single_pixels(graph: Graph) -> Graph:
       y = reshape(%1, newshape=(49, 64))  # float32[49x64]
 
     Behind epilogues and layouts, which know products by their columns. A convolution packs its
-    filter ahead of calls, in the order in which vectors across channels read it.
+    filter ahead of calls, in the order in which vectors across channels read it; of a single row,
+    that takes as long as reading the filter from memory. Products of a few rows stay, as they have
+    kernels for any number of these; their weights lie along the sum.
     """
-    return graph.map(lambda old, now: _convolution(now) or now)
+    return graph.map(lambda old, now: _by_weights(now) or now)
 
 
-def _convolution(node: Node) -> Value | None:
+def _by_weights(node: Node) -> Value | None:
     p = node.problem if node.operator == "gemm" else None
     if not isinstance(p, Gemm) or p.batch != 1 or p.transpose_a or p.pass_ != "forward":
         return None
     rows, weights, *more = node.inputs
     plain = p.dtype == p.accumulate == "float32" and isinstance(weights, Constant)
-    if not plain or p.m < _ROWS or p.n < _COLUMNS:
+    if not plain or p.n < _COLUMNS:
+        return None
+    few = 1 < p.m < _ROWS
+    if few and p.transpose_b:
         return None
     turned = weights if p.transpose_b else build("transpose", weights, axes=(1, 0))
+    if few:
+        values = {**node.attributes, "transpose_b": True}
+        return Node("gemm", (rows, turned, *more), values, node.name)
     flat = [x if x.rank == 1 else reshape(x, (1, p.m, 1, p.n)) for x in more]
     made = build(
         "conv2d", reshape(rows, (1, p.m, 1, p.k)), reshape(turned, (p.n, 1, 1, p.k)), *flat,

@@ -76,8 +76,8 @@ def rows_of(p: Problem) -> Rows | None:
                 if any(reduces(t.op) for t in above(made) if isinstance(t.op, ComputeOp)):
                     return None
                 once = times[x.buffer] == 1
-                whole = is_own(op, x, rank, behind=True) or (once and _is_of_row(op, x, rank))
-                strange |= set() if whole else above(made)
+                of_row = is_own(op, x, rank, behind=True) or (once and _is_of_row(op, x, rank))
+                strange |= set() if of_row else above(made)
     reduced = above([t for op in sums for t in op.inputs]) - strange
     given = ((n, t) for n, t in d.inputs.items() if t in reduced)
     read = tuple(n for n, t in given if tuple(map(int, t.shape[-len(shape) :])) == shape)
