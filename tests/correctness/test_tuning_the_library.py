@@ -82,7 +82,7 @@ def test_what_cannot_be_tuned_is_said_in_a_line(words, message, capsys, tmp_path
 
 
 def test_schedules_that_the_library_does_not_have_are_refused_or_left_out(tmp_path):
-    for chosen in ({"template": "gpu.gone", "rows": 4}, {"template": "cpu.lines", "rows": 4}):
+    for chosen in ({"template": "gpu.gone", "rows": 4}, {"template": "cpu.lines", "wheels": 4}):
         with pytest.raises(TuningError, match=f"{chosen['template']}.*Tune the problem again"):
             library.parameters_of(chosen)
     file = next(tuned.FOLDER.glob("*.jsonl"))
