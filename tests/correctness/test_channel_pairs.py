@@ -29,12 +29,6 @@ def build(p, tile, target="sim", batch=None):
     return tilewright.build(*template.scheduled(p, tile, batch), target)
 
 
-@pytest.mark.parametrize("tile", [PairTile(2, 4, 4, 4, 1, 1, 2), PairTile(2, 2, 2, 4, 1, 1, 2)])
-def test_batches_may_be_left_to_the_call(tile):
-    p = problem((3, 16, 6, 6), (16, 1, 3, 3), padding=1)
-    assert run(p, build(p, tile, batch=tilewright.te.var("n"))) < TOLERANCE["float16"]
-
-
 @pytest.mark.parametrize("target", ["sim", pytest.param(SM_90A, marks=pytest.mark.needs_cuda)])
 def test_products_that_skip_zeros_keep_channels_apart(target):
     """Of a pair, what is not finite in one channel is not in the other's results."""
