@@ -55,7 +55,8 @@ def of_gpus() -> Iterator[Problem]:
         for layer in layers:
             for batch, dtype, pass_ in (
                 (64, "float16", "forward"), (64, "float16", "dgrad"), (64, "float16", "wgrad"),
-                (1, "float16", "forward"), (64, "tf32", "forward"), (64, "tf32x3", "dgrad"),
+                (1, "float16", "forward"), (64, "tf32", "forward"), (64, "tf32", "dgrad"),
+                (64, "tf32", "wgrad"), (64, "tf32x3", "forward"), (64, "tf32x3", "dgrad"),
             ):  # fmt: skip
                 yield gpu_dense.problem(layer, pass_, batch, dtype)
 

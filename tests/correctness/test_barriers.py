@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
+from tests.support.changed import without_barrier
 
 from tilewright.ir import Buffer, Func, LaunchAxis, dtype
 from tilewright.ir.expr import Expr, Load, Var
 from tilewright.ir.ops import const, logical_and
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Seq, Stmt, Store, Sync, seq
-from tilewright.ir.visit import Rewriter, Steps, walk
+from tilewright.ir.visit import walk
 from tilewright.lower.analysis.around_barriers import around_barriers
 from tilewright.lower.async_.insert_barriers import insert_barriers
 from tilewright.verify import check
@@ -39,24 +38,13 @@ def barriers(func: Func) -> int:
     return sum(isinstance(s, Sync) for s in walk(func.body))
 
 
-class _Without(Rewriter):
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    def steps(self, s: Stmt) -> Steps:
-        if isinstance(s, Sync):
-            self.index -= 1
-            return Seq(()) if self.index == -1 else s
-        return (yield super().steps(s))
-
-
 def assert_minimal(func: Func, count: int) -> Func:
     """``func`` gets ``count`` barriers, is proved with them, and refuted without any one."""
     made = insert_barriers(func)
     assert barriers(made) == count, made
     assert check(made) == [], made
     for i in range(count):
-        without = replace(made, body=_Without(i).stmt(made.body))
+        without = without_barrier(made, i)
         assert barriers(without) == count - 1
         kinds = {finding.kind for finding in check(without)}
         assert "race" in kinds, f"barrier {i} is not needed in\n{made}"
@@ -123,7 +111,7 @@ def test_a_barrier_that_frees_copies_orders_no_threads_that_use_their_memory(spl
     assert isinstance(made.body.body, Seq)
     kinds = [type(s) for s in made.body.body.stmts]
     assert kinds == [Store, Store, Sync, For, Sync, Store, Sync, Store]
-    overtaken = replace(made, body=_Without(2).stmt(made.body))
+    overtaken = without_barrier(made, 2)
     assert {finding.kind for finding in check(overtaken)} == {"race"}
 
 

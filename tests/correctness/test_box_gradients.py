@@ -98,6 +98,7 @@ _PIXELS: list[tuple[dict[str, Any], BoxGradientTile]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize(("values", "tile"), _PIXELS, ids=str)
 def test_steps_have_pixels_that_follow_one_another_over_rows_and_images(

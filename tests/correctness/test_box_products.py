@@ -150,10 +150,10 @@ def test_products_of_matrices_are_convolutions_of_one_tap(
         (_, left), (_, right) = p.sides
         assert bool(able) == (left or not (right or steps))
         for template in able:
-            for number, tile in enumerate(template.candidates(p, machine)[:2]):
-                if isinstance(tile, BoxProductTile):
-                    tile = replace(tile, boxes=number + 1, stages=max(tile.stages, 1 + number))
-                check_tile(template.name, p, tile, target)
+            tile, number = template.candidates(p, machine)[0], 1 + bool(steps)
+            if isinstance(tile, BoxProductTile):
+                tile = replace(tile, boxes=number, stages=max(tile.stages, number))
+            check_tile(template.name, p, tile, target)
 
 
 @pytest.mark.parametrize("pass_", BY_PASS)

@@ -28,6 +28,7 @@ _BYTES = (
 )  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("p", _BYTES, ids=str)
 def test_bytes_are_added_exactly(p: Conv | Gemm, target: str) -> None:
@@ -85,6 +86,7 @@ def test_images_of_which_a_filter_sees_all_are_no_rows_of_pixels() -> None:
     assert [any(tile.turned for tile in found) for found in tiles] == [False, True]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("changes", [
     {"stride": 2, "epilogue": "bias+relu"}, {"pass_": "dgrad"}, {"pass_": "dgrad", "stride": 2},

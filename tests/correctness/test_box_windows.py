@@ -33,6 +33,7 @@ def _layer(values: dict[str, Any], image: tuple[int, ...], filters: int, *taps: 
     return Conv.parse((batch, 64 * groups, *size), (filters * groups, 64, *taps), groups, **more)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("values", _WINDOWS, ids=str)
 def test_tiles_of_windows_go_on_from_one_image_to_the_next(

@@ -29,61 +29,6 @@ def build(p, tile, target="sim", batch=None):
     return tilewright.build(*template.scheduled(p, tile, batch), target)
 
 
-@pytest.mark.spread
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
-@pytest.mark.parametrize(
-    ("p", "tile"),
-    [
-        (problem((2, 16, 9, 20), (16, 1, 5, 5), padding=2), PairTile(4, 4, 4, 4, 1, 1, 2)),
-        (problem((2, 16, 9, 20), (16, 1, 5, 5), padding=2), PairTile(2, 2, 4, 2, 2, 2, 4, 2, 2)),
-        (problem((5, 24, 9, 19), (24, 1, 5, 5), padding=2),
-         PairTile(2, 4, 4, 4, 1, 1, 1, 3, 2)),  # blocks that go on from image to image
-        (problem((5, 24, 9, 9), (24, 1, 3, 3), "bfloat16", stride=2, padding=1),
-         PairTile(3, 1, 4, 4, 1, 1, 1, 2, 3)),  # four images a product, of which there are five
-        (problem((1, 40, 7, 9), (40, 1, 3, 7), pass_="dgrad", padding=1),
-         PairTile(2, 8, 2, 4, 1, 1, 4)),  # channels of two blocks; products of four pixels
-        (problem((1, 24, 11, 9), (24, 1, 3, 4), padding=(1, 2, 0, 3), dilation=2),
-         PairTile(2, 4, 4, 2, 1, 1, 2)),
-        (problem((2, 8, 8, 33), (8, 1, 1, 2), stride=(1, 3)), PairTile(1, 1, 16, 2, 1, 1, 2)),
-        (problem((1, 16, 2, 5), (16, 1, 2, 3), padding=(4, 1, 0, 1), stride=(4, 1)),
-         PairTile(1, 4, 2, 4, 1, 1, 2)),  # most of what is seen is padding
-        (problem((3, 32, 7, 7), (32, 1, 7, 7), "bfloat16", "dgrad", padding=3),
-         PairTile(7, 1, 2, 2, 1, 1, 8)),
-        (problem((2, 16, 9, 20), (16, 1, 7, 7), padding=3), SparsePairTile(4, 2, 2, 4, 1, 1, 2)),
-        (problem((5, 24, 9, 19), (24, 1, 5, 6), "bfloat16", padding=2),
-         SparsePairTile(3, 2, 2, 2, 2, 1, 2, 3, 2)),  # two images a product, of five
-        (problem((1, 40, 7, 30), (40, 1, 3, 9), pass_="dgrad", padding=(1, 2)),
-         SparsePairTile(2, 1, 8, 4, 1, 1, 4)),
-        (problem((9, 8, 13, 9), (8, 1, 3, 4), padding=(1, 2, 0, 3), dilation=2, stride=(2, 1)),
-         SparsePairTile(2, 1, 1, 2, 1, 2, 2, 2, 2)),
-        (problem((3, 32, 7, 7), (32, 1, 7, 7), "bfloat16", padding=3),
-         SparsePairTile(7, 1, 1, 2, 1, 1, 8)),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_every_edge_is_right(p, tile, device):
-    if device == "cuda":
-        skip_unless_hopper()
-    kernel = build(p, tile, SM_90A if device == "cuda" else "sim")
-    assert run(p, kernel, device=device) < TOLERANCE[p.dtype]
-
-
-def test_an_epilogue_is_fused():
-    p = problem((1, 16, 6, 20), (16, 1, 3, 3), padding=1, epilogue=("bias", "silu", "residual"))
-    assert run(p, build(p, PairTile(2, 4, 4, 4, 1, 1, 2))) < TOLERANCE[p.dtype]
-
-
-@pytest.mark.parametrize("tile", [PairTile(2, 4, 4, 4, 1, 1, 2), PairTile(2, 2, 2, 4, 1, 1, 2)])
-def test_batches_may_be_left_to_the_call(tile):
-    p = problem((3, 16, 6, 6), (16, 1, 3, 3), padding=1)
-    assert run(p, build(p, tile, batch=tilewright.te.var("n"))) < TOLERANCE["float16"]
-
-
-def test_an_image_may_have_more_elements_than_32_bits_count():
-    p, tile = problem((1, 8, 20000, 20000), (8, 1, 3, 3), padding=1), PairTile(2, 4, 4, 2, 1, 1, 2)
-    assert "tma_load" in repr(tilewright.lower(*TEMPLATE.scheduled(p, tile), SM_90A))
-
-
 @pytest.mark.parametrize("target", ["sim", pytest.param(SM_90A, marks=pytest.mark.needs_cuda)])
 def test_products_that_skip_zeros_keep_channels_apart(target):
     """Of a pair, what is not finite in one channel is not in the other's results."""
@@ -201,17 +146,3 @@ def test_a_last_block_of_fewer_tiles_has_no_memory_of_its_own():
     lowered = tilewright.lower(*TEMPLATE.scheduled(p, tile), SM_90A)
     held = [b for f in lowered.funcs for b in allocated(f.body) if b.scope == "shared"]
     assert sum(b.name == "grad.shared" for b in held) == 1
-
-
-@pytest.mark.parametrize("pass_", ["forward", "dgrad"])
-@pytest.mark.parametrize(("k", "size"), [(3, 112), (5, 56), (7, 7), (9, 32)])
-def test_tiles_fit_and_each_is_named_once(k, size, pass_):
-    p = problem((64, 96, size, size), (96, 1, k, k), pass_=pass_, padding=k // 2)
-    for template in (TEMPLATE, *([SPARSE] if k > 6 else [])):
-        tiles = template.tiles(p, SM_90A)
-        assert len(tiles) == len(set(tiles)) > 0
-
-
-def test_filters_that_do_not_fit_registers_are_left_to_others():
-    p = problem((64, 96, 32, 32), (96, 1, 31, 31), padding=15)
-    assert not TEMPLATE.fits(p, SM_90A)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
-from tests.correctness.test_clusters import HOPPER, _Changed
+from tests.correctness.test_clusters import HOPPER
+from tests.support.changed import changed_in
 
 import tilewright
 from tilewright import te
@@ -93,7 +93,7 @@ def test_vectors_of_which_some_lanes_are_left_out_are_read(wide: int, lanes: int
 def test_they_meet_before_they_read(other: Stmt | None) -> None:
     func = _sum()
     first, _ = barriers_of_clusters(func)
-    found, kinds = _findings(_changed(func, {first: other or Seq(())}))
+    found, kinds = _findings(changed_in(func, {first: other or Seq(())}))
     assert "no barrier of the cluster between" in found
     assert "put T.sync('cluster') between the two" in found
     assert "which may not have begun" in found
@@ -104,7 +104,7 @@ def test_they_meet_before_they_read(other: Stmt | None) -> None:
 def test_none_ends_before_others_have_read_its_memory(other: Stmt | None) -> None:
     func = _sum()
     _, last = barriers_of_clusters(func)
-    found, kinds = _findings(_changed(func, {last: other or Seq(())}))
+    found, kinds = _findings(changed_in(func, {last: other or Seq(())}))
     assert "reads memory of another block, which may have ended" in found
     assert kinds == {"read of an ended block"}
 
@@ -116,7 +116,7 @@ def test_they_meet_before_what_was_read_is_written_again() -> None:
     assert writes.buffer.scope == "cluster"
     loops = [s for s in statements(func.body) if writes in statements(s)]
     again = seq(loops[-2] if len(loops) > 1 else writes, last)
-    found, kinds = _findings(_changed(func, {last: again}))
+    found, kinds = _findings(changed_in(func, {last: again}))
     assert "no barrier of the cluster between" in found
     assert "race between blocks" in kinds
 
@@ -129,7 +129,7 @@ def test_a_block_writes_no_other_ones_memory() -> None:
         for s in statements(func.body)
         if isinstance(s, Store) and s.buffer.scope == "cluster"
     }
-    found, kinds = _findings(_changed(func, places))
+    found, kinds = _findings(changed_in(func, places))
     assert "writes no other block's memory" in found
     assert "write to another block" in kinds
 
@@ -138,7 +138,7 @@ def test_all_threads_of_a_cluster_come_to_its_barriers() -> None:
     func = _sum()
     (axis,) = (a for a in func.launch if a.tag == "blockIdx.x")
     _, last = barriers_of_clusters(func)
-    found, kinds = _findings(_changed(func, {last: If(axis.var < 2, last)}))
+    found, kinds = _findings(changed_in(func, {last: If(axis.var < 2, last)}))
     assert "divergent barrier" in found
     assert "divergent barrier" in kinds
 
@@ -166,7 +166,3 @@ def test_other_machines_have_no_memory_of_clusters() -> None:
     for target in ("cuda -arch=sm_80", "opencl"):
         with pytest.raises(LoweringError, match="no memory that blocks of a cluster share"):
             lower(s, [A, C], target)
-
-
-def _changed(func: Func, places: Any) -> Func:
-    return replace(func, body=_Changed(places).stmt(func.body))

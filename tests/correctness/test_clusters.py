@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.correctness.test_mbarriers import steps
+from tests.support.changed import changed_in
 from tests.support.depthwise import TOLERANCE
 from tests.support.tiles import error_of, lowered
 
@@ -22,8 +22,8 @@ from tilewright.ir.errors import LanguageError, ScheduleError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Func
 from tilewright.ir.ops import const
-from tilewright.ir.stmt import If, Instr, Queue, Stmt, Sync
-from tilewright.ir.visit import Rewriter, Steps, statements, substitute
+from tilewright.ir.stmt import If, Instr, Queue, Sync
+from tilewright.ir.visit import Rewriter, statements, substitute
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
 from tilewright.runtime.sim.program import simulate
@@ -89,20 +89,6 @@ def test_one_block_asks_for_what_all_have_and_it_is_proved(name: str, p: Conv, t
     assert {load.endswith("_to_all") for load in loads} == {True, False}
 
 
-class _Changed(Rewriter):
-    """A program with some statements in place of others."""
-
-    def __init__(self, places: Mapping[Any, Stmt]) -> None:
-        self.places = places
-
-    def steps(self, s: Stmt) -> Steps:
-        return self.places[s] if s in self.places else (yield from super().steps(s))
-
-
-def _changed(func: Func, places: Mapping[Any, Stmt]) -> Func:
-    return replace(func, body=_Changed(places).stmt(func.body))
-
-
 @pytest.fixture(scope="module")
 def shared() -> Func:
     return _lowered("gpu.box_products", _square(), replace(_PRODUCT, boxes_to=2, boxes=2))
@@ -129,7 +115,7 @@ def _wrong(func: Func) -> str:
 
 def test_a_barrier_of_one_block_frees_no_copy_of_another_one(shared: Func) -> None:
     split = [s for s in statements(shared.body) if isinstance(s, Sync) and s.split]
-    found = _wrong(_changed(shared, {s: replace(s, split=False) for s in split}))
+    found = _wrong(changed_in(shared, {s: replace(s, split=False) for s in split}))
     assert "on which all blocks of the cluster arrive" in found
     assert "pipeline the stage" in found
 
@@ -141,7 +127,7 @@ def test_blocks_of_a_cluster_copy_the_same_box(shared: Func) -> None:
         def expr(self, e: Any) -> Any:
             return substitute(e, {axis.var: axis.var + 1})
 
-    found = _wrong(_changed(shared, {s: Other().stmt(s) for s in _loads(shared)}))
+    found = _wrong(changed_in(shared, {s: Other().stmt(s) for s in _loads(shared)}))
     assert "is not the same for block" in found
     assert "which are of one cluster" in found
 
@@ -149,7 +135,7 @@ def test_blocks_of_a_cluster_copy_the_same_box(shared: Func) -> None:
 def test_all_blocks_of_a_cluster_come_to_a_copy(shared: Func) -> None:
     (axis,) = (a for a in shared.launch if a.tag == "blockIdx.x")
     halves = {s: If(axis.var % 2 == 0, s) for s in _loads(shared)}
-    assert "stands under" in _wrong(_changed(shared, halves))
+    assert "stands under" in _wrong(changed_in(shared, halves))
 
 
 def test_a_grid_is_whole_clusters(shared: Func) -> None:

@@ -73,6 +73,7 @@ TILES = [
 ]
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("name", "t"), TILES, ids=lambda x: str(x)[:60])
 def test_windows_are_pooled_before_they_are_stored(name, t):
     p = pooled("3x64x17x19", "72x64x3x3")
@@ -81,7 +82,7 @@ def test_windows_are_pooled_before_they_are_stored(name, t):
     assert np.array_equal(decode(found), exact(p, arrays))
 
 
-@pytest.mark.parametrize(("name", "t"), [TILES[k] for k in (1, 6, 8, 9)], ids=lambda x: str(x)[:60])
+@pytest.mark.parametrize(("name", "t"), [TILES[k] for k in (1, 9)], ids=lambda x: str(x)[:60])
 def test_one_kernel_pools_every_batch(name, t):
     p = pooled("3x64x17x19", "72x64x3x3")
     batch = p.batch_of(3, ("data",))

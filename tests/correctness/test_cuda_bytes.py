@@ -37,7 +37,7 @@ def _built(y: te.Tensor, args: list[te.Tensor], vector: int) -> tilewright.Kerne
 
 @pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="there is no C++ compiler")
 @pytest.mark.parametrize(("kind", "to", "vector"), [
-    ("int8", "uint8", 1), ("int8", "uint8", 4), ("uint8", "int8", 2), ("uint8", "int8", 16),
+    ("int8", "uint8", 1), ("uint8", "int8", 16),
 ])  # fmt: skip
 def test_every_byte_is_scaled_and_rounded_right(kind, to, vector, tmp_path):
     limits, ends = np.iinfo(kind), np.iinfo(to)

@@ -141,6 +141,6 @@ def test_every_problem_has_candidates_whose_parameters_survive_records(pass_, la
 
 def test_parameters_of_another_template_are_refused():
     template = TEMPLATES["cpu.lines"]
-    for values in ({"rows": 4}, {"rows": 4, "vectors": 2, "lanes": "16", "taps": 3}):
+    for values in ({"wheels": 4}, {"rows": 4, "vectors": 2, "lanes": "16", "taps": 3}):
         with pytest.raises(ScheduleError, match=r"cpu\.lines has the integer parameters"):
             template.parse(values)

@@ -54,6 +54,7 @@ def assert_exact(p: Conv, kernel: tilewright.Kernel) -> None:
     np.testing.assert_array_equal(out, reference(p, arrays))
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize(("p", "tile"), CASES, ids=str)
 def test_every_tile_is_exact(p: Conv, tile: WordTile) -> None:
     kernel = kernel_of(p, tile, "llvm -threads=2")

@@ -68,6 +68,7 @@ def test_what_nobody_tuned_has_a_choice(
     assert error < (5e-3 if target == "cuda" else ROUNDED[p.result.dtype])
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("p", LAYERS[:3] + LAYERS[6:8], ids=str)
 @pytest.mark.parametrize("target", ["llvm", "sim"])
 def test_every_schedule_computes_the_same(p: Problem, target: str) -> None:

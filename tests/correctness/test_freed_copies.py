@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.support.changed import without
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Reducer
@@ -20,11 +21,10 @@ from tilewright.ir.stmt import (
     Instr,
     Let,
     Queue,
-    Seq,
     Stmt,
     Sync,
 )
-from tilewright.ir.visit import Rewriter, Steps, statements
+from tilewright.ir.visit import statements
 from tilewright.lower import pipeline
 from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
 from tilewright.lower.loops.split_kernels import split_kernels
@@ -53,14 +53,6 @@ def copied(to: Buffer, source: Buffer) -> Instr:
     return Instr(copy_async(1), (i,), operands, loop(i, 1, store(to[t + i], source[b, t + i])))
 
 
-class _Without(Rewriter):
-    def __init__(self, gone: Stmt) -> None:
-        self.gone = gone
-
-    def steps(self, s: Stmt) -> Steps:
-        return Seq(()) if s is self.gone else (yield super().steps(s))
-
-
 @pytest.mark.parametrize(
     ("filter", "padding", "tile"),
     [
@@ -81,7 +73,7 @@ def test_first_fillings_wait_for_products_of_the_turn_before(filter, padding, ti
     )
     turn = max(n for n, s in enumerate(order[:first]) if isinstance(s, For) and _has_products(s))
     (sync,) = (s for s in order[turn:first] if isinstance(s, Sync))
-    found = check(replace(made, body=_Without(sync).stmt(made.body)))
+    found = check(without(made, sync))
     assert {finding.kind for finding in found} >= {"race"}
 
 

@@ -26,6 +26,7 @@ HOPPER = Target.parse("cuda -arch=sm_90a")
 _TRIED = 12
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("p", PROBLEMS, ids=str)
 @pytest.mark.parametrize("target", ["llvm", "sim"])
 def test_the_first_choice_is_right(p, target):

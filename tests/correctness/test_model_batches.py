@@ -53,7 +53,7 @@ def test_batches_share_kernels_and_are_right(target: str) -> None:
     model = tilewright.load(data, target=target, dtype="float16")
     exact = tilewright.load(data)
     sets = {}
-    for batch in (2, 1, 3, 5, 4):
+    for batch in (2, 3, 5, 4):
         x = _images(batch)
         assert relative(model(x), exact(x)) < 1e-2
         sets[batch] = {id(k) for k in model.compile({"x": x}).kernels}

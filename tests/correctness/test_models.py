@@ -26,6 +26,7 @@ def image():
 
 
 @pytest.mark.needs_onnxruntime
+@pytest.mark.usefixtures("plain_code")
 @pytest.mark.parametrize("name", NETWORKS)
 def test_a_network_gives_what_onnxruntime_gives(name, image):
     data = NETWORKS[name]().model()

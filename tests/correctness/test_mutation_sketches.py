@@ -10,7 +10,7 @@ from tests.support.sketch_mutants import EQUIVALENT, PROBLEMS, survivors
 from tilewright.topi.templates import TEMPLATES
 
 #: One of ``EVERY`` mutants of a template is made here.
-EVERY = 15
+EVERY = 30
 
 
 def test_every_schedule_has_a_problem() -> None:

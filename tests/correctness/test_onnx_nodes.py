@@ -14,6 +14,7 @@ def test_nearly_all_cases_of_the_list_are_those_of_onnx():
     assert len(names & set(onnx_nodes.cases())) > 0.95 * len(names)
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("name", onnx_nodes.passing())
 def test_the_case_passes(name):
     case = onnx_nodes.cases().get(name)

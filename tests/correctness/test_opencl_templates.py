@@ -29,6 +29,7 @@ def _problem(pass_: str, layout: str, dtype: str = "float32") -> Conv:
     )  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.needs_opencl
 @pytest.mark.parametrize(
     ("pass_", "layout", "dtype"),

@@ -72,6 +72,7 @@ def _built(p: Conv, target: Target, tmp_path: Path) -> Kernel:
     return built.kernel
 
 
+@pytest.mark.spread
 @pytest.mark.needs_nvrtc
 @pytest.mark.parametrize(
     ("p", "arch"),

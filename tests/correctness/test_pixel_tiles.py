@@ -7,7 +7,7 @@ from tests.support.depthwise import TOLERANCE, run
 
 import tilewright
 from tilewright.topi import Conv
-from tilewright.topi.gpu.pixel_tiles import box_tiles, suits_boxes
+from tilewright.topi.gpu.pixel_tiles import box_tiles
 from tilewright.topi.pieces.pixel_boxes import BoxTile
 from tilewright.topi.templates import TEMPLATES
 
@@ -23,37 +23,6 @@ def problem(image, filter, dtype="float16", pass_="forward", **more):
 def build(p, tile, target="sim", batch=None):
     template = TEMPLATES["gpu.pixel_tiles"]
     return tilewright.build(*template.scheduled(p, tile, batch), target)
-
-
-@pytest.mark.parametrize(
-    ("p", "tile"),
-    [
-        (problem((2, 16, 9, 9), (16, 1, 5, 5), padding=2), BoxTile(4, 3, 2, 1, 2, 4, 2, 2, 1)),
-        (problem((1, 24, 9, 8), (24, 1, 3, 3), stride=2, padding=1),
-         BoxTile(2, 3, 1, 2, 2, 16, 2, 2, 0)),
-        (problem((2, 20, 7, 7), (20, 1, 7, 7), "float32", padding=3),
-         BoxTile(4, 7, 1, 1, 1, 16, 3, 3, 1)),
-        (problem((1, 8, 11, 6), (8, 1, 2, 3), "bfloat16", padding=(0, 2, 1, 0), dilation=(2, 1)),
-         BoxTile(3, 2, 2, 2, 2, 4)),
-        (problem((2, 16, 8, 8), (16, 1, 1, 1)), BoxTile(4, 4, 1, 1, 2, 16)),
-        (problem((1, 8, 7, 17), (8, 1, 2, 2), padding=(1, 0), stride=3, dilation=2),
-         BoxTile(2, 7, 1, 4, 1, 32, 2, 2, 0)),  # larger than the image
-        (problem((1, 8, 14, 14), (8, 1, 5, 5), "float32", stride=2), BoxTile(2, 3, 1, 4, 2, 8)),
-        (problem((1, 8, 25, 7), (8, 1, 3, 3), "float32", stride=2),
-         BoxTile(2, 3, 1, 2, 1, 8, 2, 2)),  # the last turn lies below the image
-        (problem((3, 12, 9, 10), (12, 1, 5, 4), "float32", "dgrad", padding=(2, 1)),
-         BoxTile(4, 3, 2, 1, 2, 4, 1, 1, 0)),
-    ],
-    ids=str,
-)  # fmt: skip
-def test_every_edge_is_right_on_the_simulator(p, tile):
-    assert suits_boxes(p)
-    assert run(p, build(p, tile)) < TOLERANCE[p.dtype]
-
-
-def test_batches_may_be_left_to_the_call():
-    p, tile = problem((3, 16, 6, 6), (16, 1, 3, 3), padding=1), BoxTile(3, 3, 2, 2, 2, 8)
-    assert run(p, build(p, tile, batch=tilewright.te.var("n"))) < TOLERANCE["float16"]
 
 
 @pytest.mark.needs_nvrtc

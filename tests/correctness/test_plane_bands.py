@@ -15,7 +15,7 @@ from tilewright.topi.declare import declare
 from tilewright.topi.pieces.plane_band_cuts import band_cut, row_conflicts
 from tilewright.topi.pieces.strip_tiles import PlaneBandTile
 from tilewright.topi.sketches.strips import schedule_strips
-from tilewright.topi.templates import TEMPLATES, templates
+from tilewright.topi.templates import TEMPLATES
 
 SM_90A = tilewright.Target.parse("cuda -arch=sm_90a")
 TEMPLATE = TEMPLATES["gpu.plane_bands"]
@@ -34,37 +34,6 @@ def build(p, tile, target="sim", batch=None):
     return tilewright.build(*schedule(p, tile, batch), target)
 
 
-@pytest.mark.spread
-@pytest.mark.parametrize("boxed", [1, 0])
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
-@pytest.mark.parametrize(
-    ("p", "tile"),
-    [
-        (problem((3, 4, 9, 24), (4, 1, 5, 5), padding=2), (2, 4, 1, 2, 3, 2)),
-        (problem((3, 4, 9, 24), (4, 1, 5, 5), padding=2), (2, 4, 1, 2, 3, 2, 2, 2)),
-        (problem((5, 3, 17, 16), (3, 1, 7, 7), "bfloat16", padding=3),
-         (3, 8, 2, 1, 1, 1, 3, 3)),  # from image to image, three of them in shared memory
-        (problem((2, 2, 9, 36), (2, 1, 3, 9), pass_="dgrad", padding=(1, 2)),
-         (3, 1, 8, 3, 1, 1, 2, 2)),  # several tiles across an image
-        (problem((2, 2, 13, 16), (2, 1, 3, 4), padding=(1, 2, 0, 3), dilation=2, stride=(2, 1)),
-         (2, 2, 2, 2, 1, 2)),
-        (problem((1, 3, 11, 24), (3, 1, 5, 5), stride=2, padding=2), (3, 2, 2, 1, 1, 3)),
-        (problem((17, 2, 7, 8), (2, 1, 7, 7), "bfloat16", padding=3),
-         (7, 1, 1, 1, 1, 2)),  # sixteen images a product, of which there are seventeen
-        (problem((2, 2, 2, 32), (2, 1, 1, 20), padding=(0, 10)), (1, 2, 4, 1, 2, 1)),
-        (problem((1, 2, 3, 8), (2, 1, 2, 2), padding=(3, 5, 4, 0), stride=(2, 3)),
-         (1, 4, 1, 1, 1, 1)),  # more padding than image
-    ],
-    ids=str,
-)  # fmt: skip
-def test_every_edge_is_right(p, tile, device, boxed):
-    if device == "cuda":
-        skip_unless_hopper()
-    made = PlaneBandTile(**dict(zip(vars(PlaneBandTile()), tile, strict=False)), boxed=boxed)
-    kernel = build(p, made, SM_90A if device == "cuda" else "sim")
-    assert run(p, kernel, device=device) < TOLERANCE[p.dtype]
-
-
 @pytest.mark.parametrize("width", [28, 14, 10])
 @pytest.mark.parametrize("k", [3, 7])
 def test_rows_of_any_even_width_are_copied_in_chunks(width, k):
@@ -74,37 +43,11 @@ def test_rows_of_any_even_width_are_copied_in_chunks(width, k):
     assert not any(t.boxed for t in TEMPLATE.candidates(p, SM_90A))
 
 
-def test_an_epilogue_is_fused():
-    p = problem((1, 2, 6, 24), (2, 1, 3, 3), padding=1, epilogue=("bias", "silu", "residual"))
-    assert run(p, build(p, PlaneBandTile(3, 2, 1, 1, 3, 1))) < TOLERANCE[p.dtype]
-
-
 @pytest.mark.parametrize("boxed", [1, 0])
 def test_batches_may_be_left_to_the_call(boxed):
     p, n = problem((3, 2, 6, 8), (2, 1, 3, 3), padding=1), tilewright.te.var("n")
     tile = PlaneBandTile(3, 2, 1, 1, 1, 1, boxed=boxed)
     assert run(p, build(p, tile, batch=n)) < TOLERANCE["float16"]
-
-
-def test_an_image_may_have_more_elements_than_32_bits_count():
-    p, tile = problem((1, 8, 20000, 20000), (8, 1, 3, 3), padding=1), PlaneBandTile()
-    assert "tma_load" in repr(tilewright.lower(*TEMPLATE.scheduled(p, tile), SM_90A))
-
-
-@pytest.mark.parametrize(
-    ("p", "wanted"),
-    [
-        (problem((2, 4, 8, 7), (4, 1, 3, 3), padding=1), False),  # rows of an odd width
-        (problem((2, 4, 8, 8), (4, 1, 3, 3), "float32", padding=1), False),
-        (problem((2, 4, 8, 8), (8, 1, 3, 3), padding=1), False),  # two filters a channel
-        (problem((2, 4, 16, 16), (4, 1, 3, 3), pass_="dgrad", stride=2, padding=1), False),
-        (problem((2, 4, 16, 16), (4, 1, 3, 3), stride=2, padding=1), True),
-        (problem((2, 4, 16, 16), (4, 1, 13, 13), padding=6), True),
-    ],
-    ids=str,
-)
-def test_which_problems_have_bands(p, wanted):
-    assert (TEMPLATE in templates(p, SM_90A)) == wanted
 
 
 @pytest.mark.parametrize("target", ["sim", pytest.param(SM_90A, marks=pytest.mark.needs_cuda)])

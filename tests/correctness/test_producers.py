@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from tests.correctness.test_mbarriers import steps
+from tests.support.changed import changed_in, without
 from tests.support.depthwise import TOLERANCE
 from tests.support.tiles import error_of
 
@@ -16,8 +17,8 @@ import tilewright
 from tilewright.codegen.cuda import generate
 from tilewright.codegen.mbarriers import slots
 from tilewright.ir.func import Func
-from tilewright.ir.stmt import Queue, Stmt, Sync
-from tilewright.ir.visit import Rewriter, Steps, statements
+from tilewright.ir.stmt import Queue, Sync
+from tilewright.ir.visit import statements
 from tilewright.lower.pipeline import lower
 from tilewright.runtime.nvrtc import compile_cubin
 from tilewright.runtime.sass import disassemble
@@ -118,14 +119,6 @@ def test_they_are_proved_and_warps_wait_for_boxes_alone(name: str, p: Conv, tile
     assert ("__syncwarp" in loop) != (whole or directly or stores)
 
 
-class _Changed(Rewriter):
-    def __init__(self, places: dict[Any, Stmt]) -> None:
-        self.places = places
-
-    def steps(self, s: Stmt) -> Steps:
-        return self.places[s] if s in self.places else (yield from super().steps(s))
-
-
 @pytest.fixture(scope="module")
 def produced() -> Func:
     return _lowered(*PRODUCED[0])
@@ -133,8 +126,7 @@ def produced() -> Func:
 
 def test_a_barrier_of_the_block_frees_no_copy_for_a_producer(produced: Func) -> None:
     split = [s for s in statements(produced.body) if isinstance(s, Sync) and s.split]
-    places: dict[Any, Stmt] = {s: replace(s, split=False) for s in split}
-    found = check(replace(produced, body=_Changed(places).stmt(produced.body)))
+    found = check(changed_in(produced, {s: replace(s, split=False) for s in split}))
     assert any("on which all threads arrive for the producer" in str(x) for x in found)
 
 
@@ -143,8 +135,7 @@ def test_warps_that_share_results_meet(produced: Func) -> None:
     warp = [s for s in statements(produced.body) if isinstance(s, Sync) and s.scope == "warp"]
     assert warp
     for s in warp:
-        left = _Changed({s: tilewright.ir.stmt.Seq(())}).stmt(produced.body)
-        assert any(x.kind == "race" for x in check(replace(produced, body=left)))
+        assert any(x.kind == "race" for x in check(without(produced, s)))
 
 
 @pytest.mark.needs_nvrtc

@@ -138,6 +138,7 @@ DEPTHWISE = (
 )  # fmt: skip
 
 
+@pytest.mark.spread
 @pytest.mark.parametrize("target", ["sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)])
 @pytest.mark.parametrize("p", DEPTHWISE, ids=str)
 def test_depthwise_convolutions_of_bytes_are_scheduled_as_those_of_floats(p, target):

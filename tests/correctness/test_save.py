@@ -29,7 +29,8 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def _edit(path: Path, change: Any) -> None:
+def edit(path: Path, change: Any) -> None:
+    """Change the metadata and the files of what was saved."""
     with zipfile.ZipFile(path) as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     meta = json.loads(files["metadata.json"])
@@ -88,7 +89,7 @@ def test_damage_is_noticed(saved: Path) -> None:
         data[len(data) // 2] ^= 1
         files["artifacts/object.o"] = bytes(data)
 
-    _edit(saved, flip)
+    edit(saved, flip)
     with pytest.raises(
         TilewrightError, match=r"the checksum of artifacts/object\.o does not match"
     ):
@@ -104,7 +105,7 @@ def test_other_formats_and_machines_are_named(saved: Path) -> None:
     def newer(meta: Any, files: dict[str, bytes]) -> None:
         meta["format"] = 99
 
-    _edit(saved, newer)
+    edit(saved, newer)
     with pytest.raises(TilewrightError, match="format 99"):
         load(saved)
 
@@ -113,7 +114,7 @@ def test_other_formats_and_machines_are_named(saved: Path) -> None:
         meta["tag"] = json.dumps(tag | {"features": [*tag["features"], "avx9000"]})
 
     saved.write_bytes(whole)
-    _edit(saved, elsewhere)
+    edit(saved, elsewhere)
     with pytest.raises(TargetError, match="this processor lacks avx9000"):
         load(saved)
 
@@ -121,7 +122,7 @@ def test_other_formats_and_machines_are_named(saved: Path) -> None:
         meta["tag"] = json.dumps(json.loads(meta["tag"]) | {"triple": "riscv64-unknown-linux"})
 
     saved.write_bytes(whole)
-    _edit(saved, foreign)
+    edit(saved, foreign)
     with pytest.raises(TargetError, match="it is for riscv64"):
         load(saved)
 

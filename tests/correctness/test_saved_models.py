@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.correctness.test_save import edit
 from tests.support.models import node, onnx_model, resnet
 
 import tilewright
@@ -119,17 +120,6 @@ def test_data_beside_the_model_is_saved_with_it(tmp_path: Path) -> None:
     np.testing.assert_array_equal(tilewright.load(saved)(_images(2)), wanted)
 
 
-def _edit(path: Path, change: Any) -> None:
-    with zipfile.ZipFile(path) as archive:
-        files = {name: archive.read(name) for name in archive.namelist()}
-    meta = json.loads(files["metadata.json"])
-    change(meta, files)
-    files["metadata.json"] = json.dumps(meta).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in files.items():
-            archive.writestr(name, data)
-
-
 def test_kernels_for_another_machine_are_compiled_again(tmp_path: Path) -> None:
     model, path = tilewright.load(_layer()), tmp_path / "m.tw"
     wanted = model(_images(2))
@@ -140,7 +130,7 @@ def test_kernels_for_another_machine_are_compiled_again(tmp_path: Path) -> None:
             tag = json.loads(about["tag"])
             about["tag"] = json.dumps({**tag, "triple": "riscv64-unknown-linux-gnu"})
 
-    _edit(path, elsewhere)
+    edit(path, elsewhere)
     loaded = tilewright.load(path)
     assert not loaded.kernels()
     np.testing.assert_array_equal(loaded(_images(2)), wanted)
@@ -150,7 +140,7 @@ def test_kernels_of_another_version_are_compiled_again(tmp_path: Path) -> None:
     model, path = tilewright.load(_layer()), tmp_path / "m.tw"
     wanted = model(_images(2))
     model.save(path)
-    _edit(path, lambda meta, _: meta.update(tilewright="0.0.1"))
+    edit(path, lambda meta, _: meta.update(tilewright="0.0.1"))
     loaded = tilewright.load(path)
     assert not loaded.kernels()
     np.testing.assert_array_equal(loaded(_images(2)), wanted)
@@ -180,7 +170,7 @@ def test_files_that_are_no_saved_model_say_why(tmp_path: Path) -> None:
     def damaged(meta: Any, files: Any) -> None:
         files["model.onnx"] = files["model.onnx"][:-9]
 
-    _edit(path, damaged)
+    edit(path, damaged)
     with pytest.raises(TilewrightError, match=r"the checksum of model.onnx does not match"):
         tilewright.load(path)
     with zipfile.ZipFile(path, "w") as archive:

@@ -173,14 +173,6 @@ class TestTheChoice:
         assert vars(first) | {"stream": 0} == vars(second)
 
 
-def test_records_from_before_streaming_are_read() -> None:
-    for name in ("cpu.blocks", "cpu.channels", "cpu.lines"):
-        template = TEMPLATES[name]
-        values = vars(template.config())
-        old = {key: value for key, value in values.items() if key != "stream"}
-        assert template.parse(old) == template.config()
-
-
 def test_the_last_level_cache_is_what_the_system_says(tmp_path: Path) -> None:
     def say(cpu: int, index: int, level: int, kind: str, size: str, shared: str) -> None:
         place = tmp_path / f"cpu{cpu}" / "cache" / f"index{index}"

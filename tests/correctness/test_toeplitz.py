@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-from tests.support.depthwise import TOLERANCE, poison, random_inputs, reference, relative_error
 
 import tilewright
 from tilewright.codegen.cuda import generate
@@ -47,88 +45,10 @@ def problem(data, filter, **more):
 HOPPER = "cuda -arch=sm_90a"
 LARGE = problem("64x384x32x32", "384x1x31x31", padding=15)
 
-#: Problems, each with a tile that does not divide it in some way.
-CASES = [
-    (problem("64x1x8x32", "1x1x7x7"), ToeplitzTile(4, 32, 2, 1, 3)),
-    (problem("70x1x9x41", "1x1x7x5", padding=(3, 2, 2, 1)), ToeplitzTile(2, 16, 2, 2, 2)),
-    (problem("3x2x11x23", "2x1x7x7", stride=2), ToeplitzTile(2, 16, 2, 1, 2)),
-    (problem("3x2x11x23", "2x1x3x5", dilation=(2, 3), padding=4), ToeplitzTile(2, 8, 2, 3, 1)),
-    (problem("2x1x9x7", "1x2x5x4", stride=(3, 1), epilogue="bias+relu"), ToeplitzTile(1, 8, 1, 3)),
-    (problem("2x1x5x60", "1x1x3x31", padding=(1, 15)), ToeplitzTile(1, 64, 2, 3, 4)),
-    (problem("2x2x11x9", "2x1x5x7", pass_="dgrad", dilation=(2, 1)), ToeplitzTile(4, 8, 2, 2)),
-    (problem("2x2x14x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
-     ToeplitzTile(4, 16, 2, 2)),
-    (problem("64x1x8x32", "1x1x7x7"), StagedTile(4, 32, 2, 1, 2, 3)),
-    (problem("70x1x9x42", "1x1x7x5", padding=(3, 2, 2, 1)), StagedTile(2, 16, 2, 2, 4, 2)),
-    (problem("3x2x11x22", "2x1x7x7", stride=2), StagedTile(2, 16, 2, 1, 0, 1)),
-    (problem("2x1x9x8", "1x2x5x4", stride=(3, 1), epilogue="bias+relu"), StagedTile(1, 8, 1, 3)),
-    (problem("2x1x5x60", "1x1x3x31", padding=(1, 15)), StagedTile(1, 64, 2, 3, 2, 2)),
-    (problem("2x2x11x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
-     StagedTile(4, 16, 2, 2, 0, 1)),
-    (problem("5x4x12x14", "4x1x9x9", padding=4), StagedTile(2, 16, 2, 3, 2, 3, 2)),
-    (problem("5x3x12x14", "3x1x9x9", padding=4), StagedTile(2, 16, 2, 3, 4, 2, 2)),
-    (problem("3x4x9x14", "4x1x7x7"), StagedTile(2, 16, 2, 1, 0, 2, 2)),
-    (problem("65x2x20x16", "2x1x9x9", padding=4, dtype="bfloat16"),
-     StagedTile(2, 16, 2, 5, 2, 4, 2, 16)),
-    (problem("5x2x16x40", "2x1x7x7", stride=2), StagedTile(2, 16, 2, 2, 2, 3, 2, 16)),
-    (problem("5x3x11x24", "3x1x9x9", pass_="dgrad", padding=4),
-     StagedTile(2, 32, 2, 3, 2, 3, 3, 32)),
-    (problem("40x1x8x32", "1x1x7x7"), WarpTile(2, 32, 2, 2, 1, 2, 2)),
-    (problem("20x2x9x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
-     WarpTile(4, 16, 1, 2, 2, 2, 3)),
-    (problem("3x1x5x70", "1x1x3x9", stride=2, epilogue="bias+silu"), WarpTile(1, 32, 1, 1, 1, 5)),
-    (problem("5x1x3x20", "1x1x2x3", dilation=(1, 4)), WarpTile(2, 64, 1, 1, 1, 3, 1)),
-    (problem("1x2x32x32", "2x1x7x7"), RowTile(2, 32, 1, 1, 2)),
-    (problem("3x2x19x14", "2x1x9x9", pass_="dgrad", padding=4, dtype="bfloat16"),
-     RowTile(1, 16, 2, 2, 3)),
-    (problem("1x1x40x34", "1x2x5x9", dilation=2, epilogue="bias+relu"), RowTile(1, 32, 2, 1, 1)),
-    (problem("2x1x9x21", "1x1x4x3", padding=(0, 2, 3, 1)), RowTile(1, 16, 1, 2, 2)),
-    (problem("1x2x17x17", "2x1x3x3", padding=0, dtype="bfloat16"), RowTile(1, 16, 1, 1, 2)),
-    (problem("1x1x30x30", "1x1x5x5", padding=1, stride=(1, 2)), RowTile(2, 16, 1, 1, 2)),
-    (problem("1x1x14x14", "1x1x15x15", padding=7), RowTile(1, 16, 1, 1, 2)),  # whole rows
-    (problem("2x1x10x10", "1x1x3x3", padding=1, dilation=(2, 1)), StagedTile(1, 8, 4, 1, 2, 2)),
-    (problem("5x2x12x16", "2x1x7x7", pass_="wgrad"), GradientTile(1, 16, 2, 2, 2)),
-    (problem("3x2x19x14", "2x1x9x9", pass_="wgrad", padding=4, stride=2, dtype="bfloat16"),
-     GradientTile(1, 16, 4, 1, 3)),
-    (problem("2x1x20x34", "1x2x5x19", pass_="wgrad", padding=(4, 9)), GradientTile(2, 32, 2, 2, 1)),
-    (problem("4x1x9x11", "1x1x3x4", pass_="wgrad", dilation=(1, 2)), GradientTile(1, 16, 4, 4, 2)),
-    (problem("1x3x12x16", "3x1x7x7", pass_="wgrad"), GradientTile(1, 16, 1, 1, 2)),
-    (problem("2x2x9x34", "2x2x3x19", pass_="wgrad", padding=(2, 9), dtype="bfloat16"),
-     GradientTile(2, 32, 1, 2, 1)),  # of one chunk, a second team would have none
-    (problem("1x1x34x34", "1x1x33x33", pass_="wgrad", padding=16), GradientTile(1, 16, 1, 1, 3)),
-]  # fmt: skip
-
 
 def kernel(p, tile, target):
     template = HERE[type(tile)]
     return tilewright.build(*template.scheduled(p, tile), target)
-
-
-@pytest.mark.spread
-@pytest.mark.parametrize(("p", "tile"), CASES, ids=[str(p) for p, _ in CASES])
-def test_products_with_toeplitz_matrices_are_the_convolution(p, tile):
-    arrays, out = random_inputs(p, p.shapes()), poison(p)
-    kernel(p, tile, "sim")(*arrays.values(), out)  # raises for every race, stale read and the like
-    assert relative_error(out, reference(p, arrays)) < TOLERANCE[p.dtype]
-
-
-@pytest.mark.parametrize(
-    "tile",
-    [
-        ToeplitzTile(4, 16, 1, 2),
-        StagedTile(4, 16, 1, 2),
-        WarpTile(4, 16, 1, 2, 1, 1),
-        RowTile(1, 16),
-    ],
-    ids=str,
-)
-def test_small_integers_are_summed_exactly(tile):
-    p = problem("5x1x8x16", "1x1x7x7")
-    rng = np.random.default_rng(0)
-    arrays = {n: rng.integers(-3, 4, s).astype("float16") for n, s in p.shapes().items()}
-    out = poison(p)
-    kernel(p, tile, "sim")(*arrays.values(), out)
-    np.testing.assert_array_equal(out, reference(p, arrays))
 
 
 @pytest.mark.parametrize(("chunks", "kernels"), [(1, 1), (2, 2)])
@@ -252,24 +172,6 @@ def test_an_image_as_wide_as_a_tile_needs_no_columns_of_padding():
     assert (cut.first, cut.depth, cut.steps) == (17, 32, 34)
     wide = Bands(problem("64x384x64x64", "384x1x31x31", padding=15), 64, 4, 32)
     assert (wide.first, wide.depth) == (1, 64)
-
-
-@pytest.mark.parametrize(
-    "p",
-    [
-        problem("64x8x32x32", "8x1x7x7", dtype="float32"),
-        problem("64x8x32x32", "8x1x7x7", layout="NHWC"),
-        problem("64x8x32x32", "8x1x7x7", pass_="wgrad"),
-        problem("64x8x32x32", "8x1x7x7", pass_="dgrad", stride=2),
-        problem("64x8x32", "8x1x7"),
-    ],
-    ids=str,
-)
-def test_other_problems_are_left_to_other_schedules(p):
-    for target in ("sim", HOPPER):
-        assert not TEMPLATE.fits(p, Target.parse(target))
-        assert not WARPS.fits(p, Target.parse(target))
-        assert not ROWS.fits(p, Target.parse(target))
 
 
 @pytest.mark.parametrize(

@@ -1,14 +1,16 @@
 """The library's schedules for a problem are one space, tuned from the command line."""
 
 import json
+from dataclasses import fields
 
 import pytest
 
 from tilewright.cli.main import main
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.templates import TEMPLATES, candidates
-from tilewright.tune import library
+from tilewright.tune import library, tuned
 from tilewright.tune.config import FallbackConfig
+from tilewright.tune.entity import TuningError
 from tilewright.tune.records import Records
 
 PROBLEM = Conv.parse("1x4x9x9", "4x1x3x3", padding=1)
@@ -77,3 +79,21 @@ def test_a_problem_is_tuned_and_the_next_run_goes_on(tmp_path, capsys):
 def test_what_cannot_be_tuned_is_said_in_a_line(words, message, capsys, tmp_path):
     assert main([*WORDS, "--records", str(tmp_path / "r"), *words]) == 1
     assert message in capsys.readouterr().err
+
+
+def test_schedules_that_the_library_does_not_have_are_refused_or_left_out(tmp_path):
+    for chosen in ({"template": "gpu.gone", "rows": 4}, {"template": "cpu.lines", "wheels": 4}):
+        with pytest.raises(TuningError, match=f"{chosen['template']}.*Tune the problem again"):
+            library.parameters_of(chosen)
+    file = next(tuned.FOLDER.glob("*.jsonl"))
+    head, first, *_ = file.read_text().splitlines()
+    head, first = json.loads(head), json.loads(first)
+    kept = len(first["best"])
+    for name, parameters in head["templates"].items():
+        assert set(parameters) <= {f.name for f in fields(TEMPLATES[name].config)}
+    head["templates"] |= {"gpu.gone": ["rows"], "gpu.strips": ["wheels"]}
+    first["best"] = [["gpu.gone", [4], 9.0], *first["best"], ["gpu.strips", [4], 9.5]]
+    (tmp_path / "x.jsonl").write_text(json.dumps(head) + "\n" + json.dumps(first) + "\n")
+    (found,) = tuned.read(tmp_path / "x.jsonl")
+    assert len(found.best) < kept + 2
+    assert all(r.template in TEMPLATES and "wheels" not in dict(r.values) for r in found.best)

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import product
 from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.changed import without_barrier
 
 from tilewright.ir import Buffer, Func, LaunchAxis, dtype
 from tilewright.ir import expr as E
 from tilewright.ir.expr import Expr, Var
 from tilewright.ir.ops import const, floordiv, floormod, maximum, minimum
 from tilewright.ir.stmt import Allocate, For, ForKind, If, Seq, Stmt, Store, Sync, seq
-from tilewright.ir.visit import Rewriter, Steps, walk
+from tilewright.ir.visit import walk
 from tilewright.lower.async_.insert_barriers import insert_barriers
 from tilewright.verify import check
 
@@ -224,17 +225,6 @@ def test_registers_that_their_thread_did_not_write_are_those_of_running_it(func:
     assert all(f.proved for f in found)
 
 
-class _Without(Rewriter):
-    def __init__(self, index: int) -> None:
-        self.index = index
-
-    def steps(self, s: Stmt) -> Steps:
-        if isinstance(s, Sync):
-            self.index -= 1
-            return Seq(()) if self.index == -1 else s
-        return (yield super().steps(s))
-
-
 @settings(max_examples=60, deadline=None)
 @given(kernels(barriers=False))
 def test_barriers_are_inserted_where_they_help_and_each_is_needed(func: Func) -> None:
@@ -248,5 +238,5 @@ def test_barriers_are_inserted_where_they_help_and_each_is_needed(func: Func) ->
     if races:  # those that no barrier prevents
         return
     for i in range(count):
-        without = replace(made, body=_Without(i).stmt(made.body))
+        without = without_barrier(made, i)
         assert any("no barrier between" in f.message for f in check(without)), made

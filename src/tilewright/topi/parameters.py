@@ -5,23 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-_LEAST, _LATER = "least", "later"
+_LEAST = "least"
 
 
 def flag(default: int = 1) -> Any:
     """A field of a dataclass of parameters that may be 0, though its default is not: it says
     whether something is done, or that there is none of it."""
     return dataclasses.field(default=default, metadata={_LEAST: 0})
-
-
-def later(default: int) -> Any:
-    """A field that its schedule got later: records that lack it have the default."""
-    return dataclasses.field(default=default, metadata={_LATER: True})
-
-
-def needed(config: type[Any]) -> set[str]:
-    """The parameters that no record may lack."""
-    return {f.name for f in dataclasses.fields(config) if _LATER not in f.metadata}
 
 
 def too_small(config: Any) -> str:

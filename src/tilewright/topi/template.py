@@ -17,7 +17,7 @@ from tilewright.topi.cpu import candidates as cpu
 from tilewright.topi.declared import Declared
 from tilewright.topi.gpu.staged_times import Work
 from tilewright.topi.opencl import candidates as opencl
-from tilewright.topi.parameters import needed, too_small
+from tilewright.topi.parameters import too_small
 from tilewright.topi.pieces.counts import Counts
 from tilewright.topi.problem import Problem
 
@@ -152,13 +152,10 @@ class Template:
         return min(found.values())
 
     def parse(self, values: Mapping[str, Any]) -> Any:
-        """Parameters as records have them; one that came later may be left out, for its default.
-        Raises :class:`ScheduleError` for strange ones, and those that are too small."""
+        """Parameters as records have them; those that are left out have their defaults. Raises
+        :class:`ScheduleError` for strange ones, and those that are too small."""
         known = {f.name for f in dataclasses.fields(self.config)}
-        given = set(values)
-        if not needed(self.config) <= given <= known or not all(
-            type(v) is int for v in values.values()
-        ):
+        if not set(values) <= known or not all(type(v) is int for v in values.values()):
             raise ScheduleError(
                 f"template {self.name} has the integer parameters {', '.join(sorted(known))}, "
                 f"got {dict(values)!r}",

@@ -15,7 +15,6 @@ from tilewright.ir.errors import ScheduleError
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 from tilewright.target.target import current_target
-from tilewright.topi.old_names import resolve
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES, candidates
 from tilewright.tune.config import ConfigEntity
@@ -54,16 +53,19 @@ def schedule(problem: Problem) -> tuple[Schedule, list[Any]]:
 
 
 def parameters_of(chosen: Mapping[str, Any] | ConfigEntity) -> tuple[str, dict[str, int]]:
-    """The name of the template, and the parameters that it has, of a configuration, which may be
-    one of an earlier version. Raises :class:`TuningError` for a template or parameters that the
-    library does not have."""
+    """The name of the template, and the parameters that it has, of a configuration. Raises
+    :class:`TuningError` for a template or parameters that the library does not have."""
     if isinstance(chosen, ConfigEntity):
         chosen = {name: e.to_json() for name, e in chosen.entities.items()}
     values = {k: v for k, v in chosen.items() if k != "template" and v != ABSENT}
+    name = str(chosen.get("template"))
+    if name not in TEMPLATES:
+        raise TuningError(f"the library has no schedule {name!r}. Tune the problem again")
     try:
-        return resolve(str(chosen.get("template")), values)
+        TEMPLATES[name].parse(values)
     except ScheduleError as error:
         raise TuningError(str(error)) from None
+    return name, values
 
 
 def task(problem: Problem, target: str | Target) -> Task:

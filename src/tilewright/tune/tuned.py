@@ -17,10 +17,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from tilewright.ir.errors import ScheduleError, TilewrightError
+from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.files import write_file
 from tilewright.target import Target
-from tilewright.topi.old_names import resolve
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.entity import TuningError
@@ -138,6 +137,7 @@ def read(path: Path) -> list[Tuned]:
     :class:`TuningError` naming the line that is none of its."""
     found: list[Tuned] = []
     head: dict[str, Any] = {}
+    named: dict[str, list[str]] = {}
     with path.open(encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             try:
@@ -146,8 +146,13 @@ def read(path: Path) -> list[Tuned]:
                     head = given
                     if head["tilewright_tuned"] != FORMAT:
                         raise ValueError(f"format {head['tilewright_tuned']}, known is {FORMAT}")
+                    named = head["templates"]
                     continue
-                best = tuple(r for entry in given["best"] if (r := _ranked(head, *entry)))
+                best = tuple(
+                    Ranked(t, tuple(sorted(zip(named[t], values, strict=True))), micros * 1e-6)
+                    for t, values, micros in given["best"]
+                    if _has(t, named[t])
+                )
                 problem = Problem.from_dict(given["problem"])
             except (KeyError, TypeError, ValueError, TilewrightError) as error:
                 raise TuningError(f"{path}, line {number}: no record of tuning: {error}") from None
@@ -156,14 +161,14 @@ def read(path: Path) -> list[Tuned]:
     return found
 
 
-def _ranked(head: dict[str, Any], template: str, values: list[int], micros: float) -> Ranked | None:
-    """A schedule with its time; None of one that the library does not have any more."""
-    given = dict(zip(head["templates"][template], values, strict=True))
-    try:
-        template, given = resolve(template, given)
-    except ScheduleError:
-        return None
-    return Ranked(template, tuple(sorted(given.items())), micros * 1e-6)
+@cache
+def _names(template: str) -> frozenset[str]:
+    return frozenset(f.name for f in fields(TEMPLATES[template].config))
+
+
+def _has(template: str, parameters: list[str]) -> bool:
+    """Whether the library has a template with parameters of these names."""
+    return template in TEMPLATES and _names(template) >= set(parameters)
 
 
 @cache

@@ -17,7 +17,6 @@ from tilewright.runtime.export.launches import (
     Launch,
     Layout,
     assembly,
-    in_order,
     tables,
 )
 from tilewright.runtime.export.work import Work
@@ -72,7 +71,7 @@ class _Codes:
                     tuple(own[p] for p in takes), call, (shared, asked),
                 )
             )  # fmt: skip
-        return in_order(found, call)
+        return found
 
 
 def _spaces(call: Call) -> tuple[int, ...]:
@@ -82,8 +81,10 @@ def _spaces(call: Call) -> tuple[int, ...]:
 def write(works: Sequence[Work], name: str) -> Written:
     """What CUDA adds."""
     layout, codes = Layout(works, _spaces, apart=False), _Codes()
-    ahead = [x for call in layout.ahead for x in codes.launches(call, layout)]
-    steps = [[x for call in own for x in codes.launches(call, layout)] for own in layout.steps]
+    made = tables(
+        layout, name, codes.functions.values(), lambda call: codes.launches(call, layout),
+        codes.numbers, cuda=True,
+    )  # fmt: skip
     files: dict[str, str | bytes] = {}
     arch = ""
     for k, (program, simple) in enumerate(codes.numbers):
@@ -94,7 +95,6 @@ def write(works: Sequence[Work], name: str) -> Written:
     count = len(codes.numbers)
     files[f"{name}_code.S"] = assembly(name, [f"{name}_kernel_{k}.cubin" for k in range(count)])
     streams = 1 + max(call.stream for own in layout.steps for call in own)
-    made = tables(layout, name, [*codes.functions.values()], ahead, steps, count, cuda=True)
     maps = ",\n".join(codes.maps) or "  {0}"
     made += f"""
 enum {{ STREAMS = {streams}, EVENTS = {layout.events}, MAPS = {len(codes.maps)} }};

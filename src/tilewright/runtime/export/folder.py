@@ -14,7 +14,7 @@ from tilewright.runtime.export_c import function_name
 from tilewright.runtime.files import FileError, write_file, writing
 
 #: What the Makefile makes beside the program, and what its files call something else.
-_TAKEN = re.compile("clean|kernels|launch|block|map|argument|function|own|steps")
+_TAKEN = re.compile("clean|kernels|launch|block|map|argument|function|own|steps|run")
 #: What a program says of the environment.
 _DEVICE = "DEVICE is the number of the device, 0 unless it is set"
 _THREADS = "OMP_NUM_THREADS is how many threads; GOMP_SPINCOUNT=1000 is for busy machines"
@@ -81,7 +81,7 @@ def _words(works: Sequence[Work], name: str, made: Written) -> Mapping[str, str]
     sizes = (", ".join(str(bytes_of(x.kind)) for x in w.arrays) for w in works)
     again = f"{name}_run(model, {given}{data})" if on_cpu else f"{name}_launch(model, {given}NULL)"
     files = [f"{name}.weights"] * work.has_weights + ["BATCH"] * batched
-    own = {"MODEL": name, "TAKEN_VOID": f"{taken}void", "GIVEN_NULL": f"{given}NULL"}
+    own = {"MODEL": name, "TAKEN_VOID": f"{taken}void"}
     return {
         **own, "ABOUT": _about(works, [*inputs, *outputs], made), "DEVICES": made.devices,
         "GUARD": f"{name.upper()}_H", "PARAMETERS": ",\n    ".join(["int batch"] * batched + typed),
@@ -120,7 +120,8 @@ def _text(kind: Kind) -> str:
 def _source(name: str, made: Written, kind: str, words: Mapping[str, str]) -> str:
     includes = "\n".join(f"#include {header}" for header in made.includes)
     text = {"llvm": "host.c"}.get(kind, f"{kind}.c")
-    shared = "" if kind == "llvm" else f"\n{filled('launched.c', words)}"
+    more = ["run.c", *([] if kind == "llvm" else ["launched.c"])]
+    shared = "".join(f"\n{filled(one, words)}" for one in more)
     return (
         f'/* See {name}.h. */\n#include "{name}.h"\n\n{includes}\n\n{filled("memory.c", words)}\n'
         f"{made.tables}\n{filled(text, words)}{shared}"

@@ -4,7 +4,7 @@ tables that a text in C goes through."""
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -190,22 +190,27 @@ def _call(step: Step, at: Mapping[int, tuple[int, int]]) -> Call:
     )
 
 
-def in_order(launches: Sequence[Launch], call: Call) -> list[Launch]:
-    """The kernels of a call, of which the first waits and the last is waited for."""
-    if not launches:
-        raise TargetError(f"{call.what} has no elements to compute: a GPU needs some")
-    made = list(launches)
-    made[0] = replace(made[0], waits=call.waits)
-    made[-1] = replace(made[-1], marks=call.marks)
-    return made
+def in_order(calls: Sequence[Call], of: Callable[[Call], list[Launch]]) -> list[Launch]:
+    """The kernels ``of`` calls, of which the first waits and the last is waited for."""
+    found: list[Launch] = []
+    for call in calls:
+        made = of(call)
+        if not made:
+            raise TargetError(f"{call.what} has no elements to compute: a GPU needs some")
+        made[0] = replace(made[0], waits=call.waits)
+        made[-1] = replace(made[-1], marks=call.marks)
+        found += made
+    return found
 
 
 def tables(
-    layout: Layout, name: str, functions: Sequence[str], ahead: Sequence[Launch],
-    steps: Sequence[Sequence[Launch]], codes: int, cuda: bool,
+    layout: Layout, name: str, functions: Collection[str], of: Callable[[Call], list[Launch]],
+    codes: Collection[Any], cuda: bool,
 ) -> str:  # fmt: skip
-    """What the text in C goes through."""
-    work = layout.works[0]
+    """What the text in C goes through: the kernels ``of`` calls, whose ``functions`` and ``codes``
+    are known when they are."""
+    ahead, steps = in_order(layout.ahead, of), [in_order(own, of) for own in layout.steps]
+    work, count = layout.works[0], len(codes)
     launches = [*ahead, *itertools.chain(*steps)]
     firsts = itertools.accumulate((len(x.arguments) for x in launches), initial=0)
     rows = [_row(x, first, cuda) for x, first in zip(launches, firsts, strict=False)]
@@ -213,8 +218,8 @@ def tables(
     most = max(len(x.arguments) for x in launches)
     more = " unsigned shared, asked; int stream, waits, marks;" if cuda else ""
     shared = " unsigned shared;" if cuda else ""
-    code = "\n".join(f"extern const char {name}_code_{k}[];" for k in range(codes))
-    listed = _lines([f"{name}_code_{k}" for k in range(codes)])
+    code = "\n".join(f"extern const char {name}_code_{k}[];" for k in range(count))
+    listed = _lines([f"{name}_code_{k}" for k in range(count)])
     each = itertools.accumulate(map(len, steps), initial=0)
     sizes = (f"{{{', '.join(f'{n}u' for n in own)}}}" for own in layout.given)
     return f"""\
@@ -223,7 +228,7 @@ static const char *const codes[] = {{
 {listed}
 }};
 
-enum {{ CODES = {codes}, FUNCTIONS = {len(functions)}, PREPARATIONS = {len(ahead)} }};
+enum {{ CODES = {count}, FUNCTIONS = {len(functions)}, PREPARATIONS = {len(ahead)} }};
 enum {{ LAUNCHES = {len(launches) - len(ahead)}, BLOCKS = {len(layout.blocks)} }};
 enum {{ ARGUMENTS = {len(arguments)}, MOST_ARGUMENTS = {most} }};
 enum {{ INPUTS = {len(work.inputs)}, OUTPUTS = {len(work.outputs)} }};
@@ -239,7 +244,7 @@ static const struct block {{ int use; size_t bytes, begin, filled; }} blocks[] =
 }};
 
 static const struct function {{ int code; const char *symbol;{shared} }} functions[] = {{
-{_lines(functions)}
+{_lines([*functions])}
 }};
 
 /* The block that something is in, the bytes before it, and its own; or a scalar or a map. */

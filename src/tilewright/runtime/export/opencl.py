@@ -12,7 +12,6 @@ from tilewright.runtime.export.launches import (
     Launch,
     Layout,
     assembly,
-    in_order,
     tables,
 )
 from tilewright.runtime.export.work import Work
@@ -65,7 +64,7 @@ def _launches(
             functions.append(text)
         takes = tuple(values[p] for p in func.params)
         found.append(Launch(functions.index(text), grid, block, takes, call))
-    return in_order(found, call)
+    return found
 
 
 def write(works: Sequence[Work], name: str) -> Written:
@@ -73,17 +72,15 @@ def write(works: Sequence[Work], name: str) -> Written:
     layout = Layout(works, _spaces, apart=True)
     numbers: dict[OpenCLProgram, int] = {}
     functions: list[str] = []
-    ahead = [x for call in layout.ahead for x in _launches(call, layout, numbers, functions)]
-    steps = [
-        [x for call in own for x in _launches(call, layout, numbers, functions)]
-        for own in layout.steps
-    ]
+    made = tables(
+        layout, name, functions, lambda call: _launches(call, layout, numbers, functions), numbers,
+        cuda=False,
+    )  # fmt: skip
     files: dict[str, str | bytes] = {
         f"{name}_kernel_{k}.cl": program.source for k, program in enumerate(numbers)
     }
     sources = list(files)
     files[f"{name}_code.S"] = assembly(name, sources)
-    made = tables(layout, name, functions, ahead, steps, len(numbers), cuda=False)
     rules = f"""
 {name}_code.o: {name}_code.S {" ".join(sources)}
 \t$(CC) -c -o $@ $<

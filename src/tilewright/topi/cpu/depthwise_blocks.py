@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from tilewright.ir.dtype import dtype
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
-from tilewright.topi.parameters import flag, later
+from tilewright.topi.parameters import flag
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 #: Rows of filters up to this width are written out.
@@ -40,7 +40,7 @@ class BlockTile:
     band: int = 0
     copy: int = flag()
     vectors: int = 1
-    stream: int = later(0)
+    stream: int = 0
 
 
 def schedule_blocks(d: Declaration, tile: BlockTile = BlockTile()) -> Schedule:

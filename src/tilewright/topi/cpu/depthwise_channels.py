@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
-from tilewright.topi.parameters import later
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 
@@ -27,7 +26,7 @@ class ChannelTile:
     rows: int = 1
     taps: int = 1
     band: int = 0
-    stream: int = later(0)
+    stream: int = 0
 
 
 def schedule_channels(d: Declaration, tile: ChannelTile = ChannelTile()) -> Schedule:

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declare import Declaration
-from tilewright.topi.parameters import later
 from tilewright.topi.stages import Stages, begin, image_axes, tap_axes
 
 
@@ -26,7 +25,7 @@ class LineTile:
     vectors: int = 2
     lanes: int = 16
     taps: int = 3
-    stream: int = later(0)
+    stream: int = 0
 
 
 def schedule_lines(d: Declaration, tile: LineTile = LineTile()) -> Schedule:

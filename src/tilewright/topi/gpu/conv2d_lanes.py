@@ -23,7 +23,7 @@ from tilewright.target.devices import COMMON_SHARED, H200, REGISTERS, SCHEDULERS
 from tilewright.te import Tensor
 from tilewright.topi.gpu.conv2d_products import begin_products
 from tilewright.topi.gpu.register_model import divisor
-from tilewright.topi.parameters import flag, later
+from tilewright.topi.parameters import flag
 
 #: Neighbouring columns of a thread.
 LANES = 4
@@ -44,7 +44,7 @@ class LaneTile:
     across: int = 16
     stages: int = 1
     implicit: int = flag()
-    chunks: int = later(1)
+    chunks: int = 1
 
     @property
     def whole(self) -> Whole:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, TypeAlias
 
-from tilewright.topi.parameters import flag, later
+from tilewright.topi.parameters import flag
 
 #: Rows of an instruction of a warp, and of a warpgroup; threads of each.
 ROWS, GROUP_ROWS, LANES, GROUP_LANES = 16, 64, 32, 128
@@ -95,8 +95,8 @@ class StagedTile:
     turns: int = 4
     staged: int = flag(4)
     stages: int = 3
-    channels: int = later(1)
-    box: int = later(0)
+    channels: int = 1
+    box: int = 0
 
     lanes: ClassVar[int] = GROUP_LANES
     teams: ClassVar[int] = 1

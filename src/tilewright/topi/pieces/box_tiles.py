@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from functools import cache
 
 from tilewright.target.instructions.wgmma import has_columns
-from tilewright.topi.parameters import later
 from tilewright.topi.pieces.block_tiles import shared_out
 
 #: Threads of a warpgroup, rows of its matrix, and those that a warp has of them.
@@ -52,15 +51,15 @@ class BoxProductTile:
     stages: int = 3
     splits: int = 1
     boxes: int = 1
-    turned: int = later(0)
-    boxes_to: int = later(1)
-    filters_to: int = later(1)
-    planes: int = later(0)
-    staged: int = later(0)
-    stores: int = later(0)
-    added: int = later(0)
-    streamed: int = later(0)
-    kept: int = later(0)
+    turned: int = 0
+    boxes_to: int = 1
+    filters_to: int = 1
+    planes: int = 0
+    staged: int = 0
+    stores: int = 0
+    added: int = 0
+    streamed: int = 0
+    kept: int = 0
 
     @staticmethod
     def of(
@@ -122,11 +121,11 @@ class BoxGradientTile:
     channels: int = 128
     stages: int = 3
     splits: int = 1
-    dy_to: int = later(1)
-    x_to: int = later(1)
-    rows: int = later(0)
-    producer: int = later(0)
-    cluster: int = later(0)
+    dy_to: int = 1
+    x_to: int = 1
+    rows: int = 0
+    producer: int = 0
+    cluster: int = 0
 
     @property
     def lanes(self) -> int:

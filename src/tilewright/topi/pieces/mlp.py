@@ -11,7 +11,6 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.mlp import MlpDeclaration, MlpFill, Normalization, declare_mlp
-from tilewright.topi.parameters import later
 from tilewright.topi.pieces.group_rows import GROUP_ROWS, ROW, hold_rows
 from tilewright.topi.pieces.tiling import extent_of
 
@@ -25,7 +24,7 @@ class MlpTile:
     groups: int = 2
     step: int = 64
     stages: int = 2
-    splits: int = later(1)
+    splits: int = 1
 
 
 def declare_groups(p: Any, tile: MlpTile, batch: Any = None) -> MlpDeclaration:

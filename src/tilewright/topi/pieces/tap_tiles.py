@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.topi.parameters import later
 from tilewright.topi.pieces.block_tiles import OwnWarps
 
 #: By how many elements a row of a filter is longer in shared memory than it is wide, so that no
@@ -31,8 +30,8 @@ class TapGradientTile:
     warps_t: int = 1
     stages: int = 3
     splits: int = 1
-    rows: int = later(0)
-    producer: int = later(0)
+    rows: int = 0
+    producer: int = 0
 
     @property
     def own(self) -> tuple[int, int]:
@@ -59,7 +58,7 @@ class WarpBoxTile(OwnWarps):
     parts: int = 1
     stages: int = 2
     boxes: int = 1
-    producer: int = later(0)
+    producer: int = 0
 
     @property
     def staged(self) -> int:

@@ -9,7 +9,6 @@ from math import prod
 from tilewright import te
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Stage
-from tilewright.topi.parameters import later
 
 #: ``rows`` of ``columns``, which are all there are, are one vector.
 WHOLE_ROWS = 2
@@ -34,8 +33,8 @@ class Tiling:
     columns: int = 1
     threads: int = 128
     unroll: int = 0
-    vectors: int = later(0)
-    window: int = later(0)
+    vectors: int = 0
+    window: int = 0
 
 
 @dataclass(frozen=True)

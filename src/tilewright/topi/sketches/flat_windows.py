@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from tilewright.schedule import Schedule
 from tilewright.topi.nn.flat_sums import FlatDeclaration
 from tilewright.topi.nn.flat_windows import FlatWindows
-from tilewright.topi.parameters import flag, later
+from tilewright.topi.parameters import flag
 from tilewright.topi.pieces.tiling import extent_of
 from tilewright.topi.pieces.vector_products import multiply, store_tiles
 from tilewright.topi.stages import scheduled, space_axes
@@ -39,9 +39,9 @@ class FlatTile:
     band: int = 8
     parts: int = 1
     across: int = flag()
-    ahead: int = later(0)
-    trimmed: int = later(0)
-    stream: int = later(0)
+    ahead: int = 0
+    trimmed: int = 0
+    stream: int = 0
 
     @property
     def channels(self) -> int:

@@ -16,7 +16,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.te import Tensor
 from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.nn.packed_windows import PackedDeclaration
-from tilewright.topi.parameters import flag, later
+from tilewright.topi.parameters import flag
 from tilewright.topi.pieces.tiling import bind, extent_of, spread
 from tilewright.topi.stages import scheduled, space_axes
 
@@ -41,7 +41,7 @@ class PackTile:
     along: int = 4
     unroll: int = flag()
     kept: int = flag()
-    chunks: int = later(1)
+    chunks: int = 1
 
     @property
     def channels(self) -> int:

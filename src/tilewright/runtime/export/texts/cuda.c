@@ -243,13 +243,8 @@ static int copied(
   return (int)cuStreamSynchronize(model->stream);
 }
 
-int MODEL_run(
-    struct MODEL *model,
-    PARAMETERS) {
-  const void *const inputs[] = {INPUT_NAMES};
-  void *const outputs[] = {OUTPUT_NAMES};
-  const int which = place_of(CHOSEN);
-  if (which < 0) return NO_BATCH;
+static int run(
+    struct MODEL *model, int which, const void *const *inputs, void *const *outputs) {
   TRY(cuCtxPushCurrent(model->context));
   const int status = copied(model, which, inputs, outputs);
   leave();

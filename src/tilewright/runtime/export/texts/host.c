@@ -40,12 +40,7 @@ void MODEL_destroy(struct MODEL *model) {
 
 const char *MODEL_error(int status) { return own_error(status); }
 
-int MODEL_run(
-    struct MODEL *model,
-    PARAMETERS) {
-  const void *const inputs[] = {INPUT_NAMES};
-  void *const outputs[] = {OUTPUT_NAMES};
-  const int which = place_of(CHOSEN);
-  if (which < 0) return NO_BATCH;
+static int run(
+    struct MODEL *model, int which, const void *const *inputs, void *const *outputs) {
   return steps[which](model->weights, model->memory, inputs, outputs) ? NO_MEMORY : 0;
 }

@@ -170,31 +170,29 @@ void MODEL_destroy(struct MODEL *model) {
 
 void *MODEL_buffer(const struct MODEL *model, int k) { return model->bases[k]; }
 
+static int launch(struct MODEL *model, int which, cl_command_queue queue) {
+  for (int k = firsts[which]; k < firsts[which + 1]; ++k)
+    TRY(enqueue(queue, launches + k, model->kernels[PREPARATIONS + k]));
+  return clFlush(queue);
+}
+
 int MODEL_launch(struct MODEL *model, TAKEN_VOID *queue) {
   const int which = place_of(CHOSEN);
   if (which < 0) return NO_BATCH;
-  cl_command_queue own = queue == NULL ? model->queue : (cl_command_queue)queue;
-  for (int k = firsts[which]; k < firsts[which + 1]; ++k)
-    TRY(enqueue(own, launches + k, model->kernels[PREPARATIONS + k]));
-  return clFlush(own);
+  return launch(model, which, queue == NULL ? model->queue : (cl_command_queue)queue);
 }
 
 int MODEL_wait(struct MODEL *model) { return clFinish(model->queue); }
 
-int MODEL_run(
-    struct MODEL *model,
-    PARAMETERS) {
-  const void *const inputs[] = {INPUT_NAMES};
-  void *const outputs[] = {OUTPUT_NAMES};
-  const int which = place_of(CHOSEN);
-  if (which < 0) return NO_BATCH;
+static int run(
+    struct MODEL *model, int which, const void *const *inputs, void *const *outputs) {
   const size_t *sizes = given[which];
   cl_mem *at = model->bases;
   for (int k = 0; k < INPUTS; ++k)
     if (sizes[k])
       TRY(clEnqueueWriteBuffer(
           model->queue, at[k], CL_TRUE, 0, sizes[k], inputs[k], 0, NULL, NULL));
-  TRY(MODEL_launch(model, GIVEN_NULL));
+  TRY(launch(model, which, model->queue));
   for (int k = 0, j = INPUTS; k < OUTPUTS; ++k, ++j)
     if (sizes[j])
       TRY(clEnqueueReadBuffer(
