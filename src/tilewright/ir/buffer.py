@@ -29,13 +29,26 @@ from tilewright.ir.ops import (
 SCOPES = ("global", "cluster", "shared", "warp", "fragment", "local")
 
 
-def scopes_instead(scope: str) -> str:
+#: TVM's names of some.
+_OTHER_NAMES = {
+    "shared.dyn": "shared",
+    "wmma.matrix_a": "fragment",
+    "wmma.matrix_b": "fragment",
+    "wmma.accumulator": "fragment",
+}
+
+
+def known_scope(scope: str) -> str | None:
+    """``scope``, where it is one of :data:`SCOPES` or another name for one; None otherwise.
+
+    >>> known_scope("shared"), known_scope("wmma.matrix_a"), known_scope("register")
+    ('shared', 'fragment', None)
+    """
+    return scope if scope in SCOPES else _OTHER_NAMES.get(scope)
+
+
+def scopes_instead() -> str:
     """What to write in the place of a scope that there is not."""
-    if scope.startswith("wmma."):
-        return (
-            'Matrices of tensor cores are in scope "fragment", and stages are tensorized onto '
-            "tilewright.target.instructions, such as mma_f16 (docs/schedules.md, Tensor cores)"
-        )
     return f"The scopes are {', '.join(SCOPES)}"
 
 
@@ -129,6 +142,11 @@ class Buffer(_Declared):
     def data(self) -> Buffer:
         """The pointer to its start, under TVM's name: a call takes the buffer itself for it."""
         return self
+
+    @property
+    def elem_offset(self) -> Expr:
+        """How far :attr:`data` is from its start, under TVM's name: not at all."""
+        return const(0)
 
     @property
     def dense_strides(self) -> tuple[Expr, ...]:

@@ -32,7 +32,7 @@ from tilewright.lower.backend.open_swizzles import open_swizzles
 from tilewright.lower.backend.rejoin_threads import rejoin_threads
 from tilewright.lower.backend.unpack_lanes import unpack_lanes
 from tilewright.lower.backend.write_statements import write_statements
-from tilewright.lower.build.distribute import check_groups, distribute
+from tilewright.lower.build.distribute import check_groups, distribute, unheld
 from tilewright.lower.build.fits_target import check_fits
 from tilewright.lower.build.inject_vthread import inject_vthread
 from tilewright.lower.build.lazy_select import lazy_select
@@ -242,9 +242,12 @@ def form(
     binds: Mapping[Buffer, Buffer] | None = None,
     partial: bool = False,
 ) -> Func:
-    """The program in the form in which it is shown: simplified loops, nothing optimized yet."""
+    """The program in the form in which it is shown: simplified loops, nothing optimized yet.
+
+    Fragments that no instruction holds yet are shown as loops over their elements."""
     func = schedule_to_func(schedule, args, name, binds, partial)
     func = replace(func, target=Target.parse(target))
     for step in FORM:
-        func = step(func)
+        if step is not distribute or not unheld(func):
+            func = step(func)
     return func

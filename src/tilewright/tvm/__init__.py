@@ -37,6 +37,7 @@ from tilewright.tvm import hybrid as _hybrid
 from tilewright.tvm import intrinsics as _intrinsics
 from tilewright.tvm import ir_builder as _builder
 from tilewright.tvm import machines as _machines
+from tilewright.tvm import nvcc as _nvcc
 from tilewright.tvm import packed as _packed
 from tilewright.tvm import parametrize as _parametrize
 from tilewright.tvm import programs as _programs
@@ -253,7 +254,7 @@ contrib: Any = _Namespace(
         placeholder=_csr.placeholder,
     ),
     pickle_memoize=_Namespace("contrib.pickle_memoize", memoize=_functions.memoize),
-    nvcc=_Namespace("contrib.nvcc", have_fp16=lambda version: True),
+    nvcc=_Namespace("contrib.nvcc", **{name: getattr(_nvcc, name) for name in _nvcc.__all__}),
     utils=_Namespace("contrib.utils", tempdir=_machines.tempdir),
     **{n.removeprefix("contrib."): m for n, m in _absent.items() if n.startswith("contrib.")},
 )

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.buffer import Buffer, Layout
+from tilewright.ir.buffer import SCOPES, Buffer, Layout, known_scope
 from tilewright.ir.dtype import dtype as to_dtype
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Var
@@ -15,6 +15,7 @@ from tilewright.ir.stmt import Evaluate, Stmt
 from tilewright.ir.visit import apply_reducer, exprs, rewrite_exprs
 from tilewright.target.instruction import (
     INSTRUCTIONS,
+    MEMORIES,
     Argument,
     Axis,
     Instruction,
@@ -22,6 +23,7 @@ from tilewright.target.instruction import (
 )
 from tilewright.te.operation import ComputeOp
 from tilewright.te.tensor import Tensor, as_shape, tensor_of
+from tilewright.tvm import wmma
 
 
 def decl_buffer(
@@ -42,7 +44,7 @@ def decl_buffer(
     layout = None
     if strides:
         layout = Layout(tuple(ops.as_index(s) for s in strides))
-    known = scope if scope in ("shared", "warp", "local") else "global"
+    known = scope if scope.startswith("wmma.") else known_scope(scope) or "global"
     return Buffer(name, extents, to_dtype(dtype), known, layout)
 
 
@@ -93,6 +95,13 @@ def decl_tensor_intrin(
                 )
     made = {t: (binds or {}).get(t) or _buffer(t) for t in (*tensors, op.outputs[0])}
     found = fcompute([made[t] for t in tensors], [made[op.outputs[0]]])
+    scopes = [made[t].scope for t in (op.outputs[0], *tensors)]
+    fragments = any(scope.startswith("wmma.") for scope in scopes)
+    if fragments:
+        whole = wmma.instruction(op, scopes, found)
+        if whole is not None:
+            return whole
+        found = None
     parts = list(found) if isinstance(found, (tuple, list)) else [found]
     overwrites = reduction is not None and len(parts) < 3
     chosen = parts[-1] if len(parts) == 3 else parts[0]
@@ -118,6 +127,7 @@ def decl_tensor_intrin(
                     s.value if isinstance(s, IntImm) else None
                     for s in (strides[k] for k in places[t])
                 ),
+                scopes=SCOPES if fragments else MEMORIES,
             )
         )
 

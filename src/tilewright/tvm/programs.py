@@ -65,7 +65,9 @@ class Program:
     @cached_property
     def func(self) -> Func:
         """Its loops, in the form in which they are shown."""
-        machine = current_target() or Target.parse("llvm")
+        # Whether a machine has an instruction is a question of building.
+        fragments = any(s.scope == "fragment" for s in self.schedule.stages)
+        machine = Target.parse("sim" if fragments else current_target() or "llvm")
         given = self.schedule.resolved(self.args)
         shown = [a for a in given if not isinstance(a, Tensor) or self._stands(a)]
         with configured(self.schedule, self.config):
