@@ -252,7 +252,7 @@ def test_the_modules_of_autotvm_are_imported_as_in_tvm():
 @pytest.mark.parametrize(
     ("module", "words"),
     [("relay.testing", r"tilewright\.load"), ("contrib.download", "read the file"),
-     ("driver.tvmc", "tilewright run"), ("tir.expr", "did you mean exp")],
+     ("driver.tvmc", "tilewright run"), ("tir.exprs", "did you mean expr")],
 )  # fmt: skip
 def test_an_import_of_a_module_that_is_missing_says_what_to_use(module, words):
     with pytest.raises(ModuleNotFoundError, match=words):

@@ -7,10 +7,12 @@ from typing import Any
 
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Expr, IntImm, Load, Var
+from tilewright.ir.dtype import dtype as as_dtype
+from tilewright.ir.expr import Expr, IntImm, Load, Ramp, Var
 from tilewright.ir.ops import (
     Value,
     add,
+    as_expr,
     as_index,
     bitand,
     bitxor,
@@ -142,6 +144,21 @@ class Buffer(_Declared):
     def data(self) -> Buffer:
         """The pointer to its start, under TVM's name: a call takes the buffer itself for it."""
         return self
+
+    def vload(self, begin: Any, dtype: Any = None) -> Load:
+        """The elements of a vector type from ``begin`` on, along the last dimension; TVM's name."""
+        return Load(self, self._vector(begin, as_dtype(dtype or self.dtype).lanes), None)
+
+    def vstore(self, begin: Any, value: Any) -> Any:
+        """The statement that stores a value, or a vector, from ``begin`` on; TVM's name."""
+        from tilewright.ir.stmt import Store  # which needs this class
+
+        made = cast(self.dtype.with_lanes(as_expr(value).dtype.lanes), value)
+        return Store(self, self._vector(begin, made.dtype.lanes), made)
+
+    def _vector(self, begin: Any, lanes: int) -> tuple[Expr, ...]:
+        *outer, last = map(as_index, begin if isinstance(begin, (tuple, list)) else (begin,))
+        return (*outer, last if lanes == 1 else Ramp(last, const(1, last.dtype), lanes))
 
     @property
     def elem_offset(self) -> Expr:

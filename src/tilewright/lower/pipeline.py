@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.errors import TargetError
+from tilewright.ir.errors import LoweringError, TargetError
 from tilewright.ir.func import Func, Module
 from tilewright.lower.async_.await_late_loads import await_late_loads
 from tilewright.lower.async_.cross_loop_pipelining import cross_loop_pipelining
@@ -32,7 +32,7 @@ from tilewright.lower.backend.open_swizzles import open_swizzles
 from tilewright.lower.backend.rejoin_threads import rejoin_threads
 from tilewright.lower.backend.unpack_lanes import unpack_lanes
 from tilewright.lower.backend.write_statements import write_statements
-from tilewright.lower.build.distribute import check_groups, distribute, unheld
+from tilewright.lower.build.distribute import check_groups, distribute
 from tilewright.lower.build.fits_target import check_fits
 from tilewright.lower.build.inject_vthread import inject_vthread
 from tilewright.lower.build.lazy_select import lazy_select
@@ -244,10 +244,15 @@ def form(
 ) -> Func:
     """The program in the form in which it is shown: simplified loops, nothing optimized yet.
 
-    Fragments that no instruction holds yet are shown as loops over their elements."""
+    Where fragments cannot be divided among threads, as those of a schedule that has not all of its
+    instructions yet, loops over their elements are shown. :func:`lower` says why.
+    """
     func = schedule_to_func(schedule, args, name, binds, partial)
     func = replace(func, target=Target.parse(target))
     for step in FORM:
-        if step is not distribute or not unheld(func):
+        try:
             func = step(func)
+        except LoweringError:
+            if step is not distribute:
+                raise
     return func

@@ -21,9 +21,13 @@ from tilewright.target.instruction import (
     Instruction,
     decl_instruction,
 )
+from tilewright.target.instructions import dp4a, dp4a_u8, dp4a_u8_s8
 from tilewright.te.operation import ComputeOp
 from tilewright.te.tensor import Tensor, as_shape, tensor_of
 from tilewright.tvm import wmma
+
+#: What calls of CUDA's ``__dp4a`` are, by the types of what they multiply.
+_DP4A = {"int8 int8": dp4a, "uint8 uint8": dp4a_u8, "uint8 int8": dp4a_u8_s8}
 
 
 def decl_buffer(
@@ -63,6 +67,8 @@ def decl_tensor_intrin(
     which the last adds to what is there; the first two are not needed then. None leaves the loops
     as they are. The loops of ``op`` are
     what proofs and ``sim`` know of it, so that a statement that does otherwise is the caller's.
+    Calls of ``__dp4a``, and of ``tvm_mma_sync`` and its kin over the scopes ``wmma.*``, become
+    instructions that Tilewright has.
 
     Raises :class:`LanguageError` where the extents are symbolic or an input is read otherwise than
     at axes.
@@ -95,6 +101,9 @@ def decl_tensor_intrin(
                 )
     made = {t: (binds or {}).get(t) or _buffer(t) for t in (*tensors, op.outputs[0])}
     found = fcompute([made[t] for t in tensors], [made[op.outputs[0]]])
+    own = _DP4A.get(" ".join(str(x.dtype) for x in tensors))
+    if own is not None and "__dp4a" in wmma.calls(found):
+        return own
     scopes = [made[t].scope for t in (op.outputs[0], *tensors)]
     fragments = any(scope.startswith("wmma.") for scope in scopes)
     if fragments:
@@ -116,7 +125,8 @@ def decl_tensor_intrin(
             tuple(a.var for a in op.axis) if t is op.outputs[0] else reads[t].indices
         )
         places[t] = tuple(k for k, i in enumerate(indices) if i in names)
-        layout = made[t].layout
+        # The loops that stay in the place of an access to fragments have strides of their own.
+        layout = None if fragments else made[t].layout
         strides = layout.strides if layout is not None else (None,) * len(indices)
         operands.append(
             Argument(

@@ -19,7 +19,6 @@ _INSTEAD = {
     "Schedule": "s = te.create_schedule(C.op), whose stages have the primitives",
     "contrib": "declare operators with te.compute or tvm.topi, for the target cuda or llvm",
     "evaluate": "te.extern takes a statement or an expression",
-    "intrin": "use te.call_extern, or the functions of te: te.exp, te.popcount",
     "make": "use the functions of te: te.if_then_else, te.const",
     "meta_schedule": "tvm.autotvm tunes templates",
     "micro": "kernel.export_c(path) writes a C file that stands alone",

@@ -26,7 +26,7 @@ from tilewright.lower.pipeline import form
 from tilewright.lower.pipeline import lower as lower_module
 from tilewright.runtime import Kernel, array
 from tilewright.runtime.compile import build as build_kernel
-from tilewright.runtime.compile import resolve
+from tilewright.runtime.compile import import_texts, resolve
 from tilewright.schedule import Schedule
 from tilewright.schedule import create_schedule as make_schedule
 from tilewright.target import Target, current_target
@@ -102,6 +102,8 @@ class Program:
                 self.schedule, self.args, machine, self.name, None, self.bound, self.partial
             )
             module = rules.apply(module, machine.kind) if ruled else module
+            if machine.kind == "llvm":
+                import_texts(self.schedule)
             return build_kernel(module, target=machine, verify=verify)
 
 

@@ -33,7 +33,7 @@ def instruction(op: ComputeOp, scopes: Sequence[str], statements: Any) -> Instru
     Raises :class:`LanguageError` where they call none of these, and for a product that tensor cores
     do not have.
     """
-    words = _calls(statements)
+    words = calls(statements)
     if isinstance(op.body[0], Reduce):
         if "tvm_mma_sync" not in words:
             raise LanguageError(
@@ -79,7 +79,7 @@ def _product(op: ComputeOp, value: Reduce) -> Instruction:
     return product(rows, columns, depth, element, str(op.outputs[0].dtype))
 
 
-def _calls(statements: Any) -> set[str]:
+def calls(statements: Any) -> set[str]:
     """The names of functions that statements call, and the words that these get."""
     parts = statements if isinstance(statements, (tuple, list)) else (statements,)
     found = set[str]()

@@ -48,7 +48,6 @@ from dataclasses import replace
 
 from tilewright.arith import Analyzer
 from tilewright.arith.affine import as_affine
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.distribution import runs_of
 from tilewright.ir.errors import LoweringError
 from tilewright.ir.expr import Add, Binary, Call, Expr, IntImm, Max, Min, Mul, Var, load
@@ -80,26 +79,21 @@ LANES = "threadIdx.x"
 def distribute(func: Func) -> Func:
     """Every nest over elements of fragments as one over its thread's part.
 
-    Raises :class:`LoweringError` where no instruction says which thread holds what, and where a nest
-    reads two fragments that are held differently, or is bound to threads itself.
+    Raises :class:`LoweringError` where no instruction says which thread holds what, and where a
+    nest reads two fragments that are held differently, or is bound to threads itself.
     """
     if not any(
         isinstance(s, Allocate) and s.buffer.scope == "fragment" for s in statements(func.body)
     ):
         return func
-    for buffer in unheld(func):
-        raise LoweringError(
-            f"no instruction says which thread holds what of {buffer.name!r}, which is in "
-            "fragments: tensorize a stage that reads or computes it, inline it with "
-            "compute_inline(), or keep it in another memory with set_scope()"
-        )
+    for buffer in allocated(func.body):
+        if buffer.scope == "fragment" and buffer.distribution is None:
+            raise LoweringError(
+                f"no instruction says which thread holds what of {buffer.name!r}, which is in "
+                "fragments: tensorize a stage that reads or computes it, inline it with "
+                "compute_inline(), or keep it in another memory with set_scope()"
+            )
     return replace(func, body=_Distribute(func).stmt(Unfused(func).stmt(func.body)))
-
-
-def unheld(func: Func) -> list[Buffer]:
-    """The fragments of which no instruction says which thread holds what."""
-    fragments = (b for b in allocated(func.body) if b.scope == "fragment")
-    return [buffer for buffer in fragments if buffer.distribution is None]
 
 
 def check_groups(func: Func) -> Func:
