@@ -180,7 +180,7 @@ def test_tags_let_a_traversal_reach_the_convolution():
     ("name", "instead"),
     [
         ("tvm.relay.var", "te.compute"),
-        ("tvm.auto_scheduler.SearchTask", "autotvm"),
+        ("tvm.auto_scheduler.extract_tasks", "tilewright tune"),
         ("te.comput", "compute"),
         ("te.crate_schedule", "create_schedule"),
         ("tvm.nd.arry", "array"),

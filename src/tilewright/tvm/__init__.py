@@ -77,7 +77,11 @@ def __getattr__(name: str) -> Any:
         return _language[name]
     if name == "topi":  # so is what declares operators
         return importlib.import_module("tilewright.tvm.topi")
-    if name in ("autotvm", "rpc"):  # loaded when they are asked for: most programs do not tune
+    if name in (
+        "auto_scheduler",
+        "autotvm",
+        "rpc",
+    ):  # loaded when they are asked for: most programs do not tune
         return importlib.import_module(f"tilewright.tvm.{name}")
     if name in _older.TYPES:
         return _older.TYPES[name]
