@@ -180,7 +180,7 @@ def test_tags_let_a_traversal_reach_the_convolution():
     ("name", "instead"),
     [
         ("tvm.relay.var", "te.compute"),
-        ("tvm.auto_scheduler.SearchTask", "autotvm"),
+        ("tvm.auto_scheduler.extract_tasks", "tilewright tune"),
         ("te.comput", "compute"),
         ("te.crate_schedule", "create_schedule"),
         ("tvm.nd.arry", "array"),
@@ -252,7 +252,7 @@ def test_the_modules_of_autotvm_are_imported_as_in_tvm():
 @pytest.mark.parametrize(
     ("module", "words"),
     [("relay.testing", r"tilewright\.load"), ("contrib.download", "read the file"),
-     ("driver.tvmc", "tilewright run"), ("tir.expr", "did you mean exp")],
+     ("driver.tvmc", "tilewright run"), ("tir.exprs", "did you mean expr")],
 )  # fmt: skip
 def test_an_import_of_a_module_that_is_missing_says_what_to_use(module, words):
     with pytest.raises(ModuleNotFoundError, match=words):

@@ -294,10 +294,6 @@ class TestCacheWrite:
             lambda: s.cache_write(b, "register"), "unknown scope 'register'",
             mend="The scopes are global, cluster, shared, warp, fragment, local",
         )  # fmt: skip
-        refuses(
-            lambda: s.cache_write(b, "wmma.accumulator"), "unknown scope 'wmma.accumulator'",
-            mend='Matrices of tensor cores are in scope "fragment"',
-        )  # fmt: skip
 
 
 class TestRfactor:

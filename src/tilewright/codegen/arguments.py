@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import TilewrightError
 from tilewright.ir.expr import Var
 from tilewright.ir.func import Module
-from tilewright.ir.visit import free_vars, written_by
+from tilewright.ir.visit import written_by
+from tilewright.lower.build.names_apart import variables_of
 
 
 def variables(module: Module) -> tuple[Var, ...]:
@@ -14,16 +14,11 @@ def variables(module: Module) -> tuple[Var, ...]:
 
     Raises :class:`TilewrightError` where two of them have one name.
     """
-    found: dict[Var, None] = {}
-    for p in module.params:
-        # Strides of a dense array are products of its extents.
-        more = p.layout.strides if isinstance(p, Buffer) and p.layout is not None else ()
-        for e in (p,) if isinstance(p, Var) else (*p.shape, *more):
-            found.update(dict.fromkeys(free_vars(e)))
+    found = variables_of(module.params)
     names = [v.name for v in found]
     if len(set(names)) < len(names):
         raise TilewrightError(f"module {module.name} has two symbolic extents of one name: {names}")
-    return tuple(found)
+    return found
 
 
 def outputs(module: Module) -> tuple[int, ...]:

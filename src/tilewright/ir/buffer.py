@@ -7,10 +7,12 @@ from typing import Any
 
 from tilewright.ir.distribution import Distribution
 from tilewright.ir.dtype import DType
-from tilewright.ir.expr import Expr, IntImm, Load, Var
+from tilewright.ir.dtype import dtype as as_dtype
+from tilewright.ir.expr import Expr, IntImm, Load, Ramp, Var
 from tilewright.ir.ops import (
     Value,
     add,
+    as_expr,
     as_index,
     bitand,
     bitxor,
@@ -29,13 +31,26 @@ from tilewright.ir.ops import (
 SCOPES = ("global", "cluster", "shared", "warp", "fragment", "local")
 
 
-def scopes_instead(scope: str) -> str:
+#: TVM's names of some.
+_OTHER_NAMES = {
+    "shared.dyn": "shared",
+    "wmma.matrix_a": "fragment",
+    "wmma.matrix_b": "fragment",
+    "wmma.accumulator": "fragment",
+}
+
+
+def known_scope(scope: str) -> str | None:
+    """``scope``, where it is one of :data:`SCOPES` or another name for one; None otherwise.
+
+    >>> known_scope("shared"), known_scope("wmma.matrix_a"), known_scope("register")
+    ('shared', 'fragment', None)
+    """
+    return scope if scope in SCOPES else _OTHER_NAMES.get(scope)
+
+
+def scopes_instead() -> str:
     """What to write in the place of a scope that there is not."""
-    if scope.startswith("wmma."):
-        return (
-            'Matrices of tensor cores are in scope "fragment", and stages are tensorized onto '
-            "tilewright.target.instructions, such as mma_f16 (docs/schedules.md, Tensor cores)"
-        )
     return f"The scopes are {', '.join(SCOPES)}"
 
 
@@ -129,6 +144,26 @@ class Buffer(_Declared):
     def data(self) -> Buffer:
         """The pointer to its start, under TVM's name: a call takes the buffer itself for it."""
         return self
+
+    def vload(self, begin: Any, dtype: Any = None) -> Load:
+        """The elements of a vector type from ``begin`` on, along the last dimension; TVM's name."""
+        return Load(self, self._vector(begin, as_dtype(dtype or self.dtype).lanes), None)
+
+    def vstore(self, begin: Any, value: Any) -> Any:
+        """The statement that stores a value, or a vector, from ``begin`` on; TVM's name."""
+        from tilewright.ir.stmt import Store  # which needs this class
+
+        made = cast(self.dtype.with_lanes(as_expr(value).dtype.lanes), value)
+        return Store(self, self._vector(begin, made.dtype.lanes), made)
+
+    def _vector(self, begin: Any, lanes: int) -> tuple[Expr, ...]:
+        *outer, last = map(as_index, begin if isinstance(begin, (tuple, list)) else (begin,))
+        return (*outer, last if lanes == 1 else Ramp(last, const(1, last.dtype), lanes))
+
+    @property
+    def elem_offset(self) -> Expr:
+        """How far :attr:`data` is from its start, under TVM's name: not at all."""
+        return const(0)
 
     @property
     def dense_strides(self) -> tuple[Expr, ...]:

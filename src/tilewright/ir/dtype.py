@@ -45,7 +45,8 @@ class DType(str):
 
 
 def dtype(name: Any) -> DType:
-    """Parse and intern a type: its name, or a type of NumPy's or PyTorch's.
+    """Parse and intern a type: its name, or a type of NumPy's or PyTorch's; the words "float",
+    "int" and "uint" are of 32 bits, as TVM has them.
 
     Raises :class:`UnknownTypeError` where there is no such type.
 
@@ -58,9 +59,13 @@ def dtype(name: Any) -> DType:
         # numpy.float32, numpy.dtype("float32"), torch.float32
         given = name.__name__ if isinstance(name, type) else getattr(name, "name", None)
         name = str(given or name).removeprefix("torch.").removesuffix("_")
+    elif name in _WORDS:
+        name += "32"
     found = _types.get(name)
     return _types.setdefault(name, _parsed(name)) if found is None else found
 
+
+_WORDS = ("float", "int", "uint")
 
 #: By name; of two threads that ask for a new one at once both get the same.
 _types: dict[str, DType] = {}

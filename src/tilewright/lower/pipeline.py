@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from tilewright.ir.buffer import Buffer
-from tilewright.ir.errors import TargetError
+from tilewright.ir.errors import LoweringError, TargetError
 from tilewright.ir.func import Func, Module
 from tilewright.lower.async_.await_late_loads import await_late_loads
 from tilewright.lower.async_.cross_loop_pipelining import cross_loop_pipelining
@@ -242,9 +242,17 @@ def form(
     binds: Mapping[Buffer, Buffer] | None = None,
     partial: bool = False,
 ) -> Func:
-    """The program in the form in which it is shown: simplified loops, nothing optimized yet."""
+    """The program in the form in which it is shown: simplified loops, nothing optimized yet.
+
+    Where fragments cannot be divided among threads, as those of a schedule that has not all of its
+    instructions yet, loops over their elements are shown. :func:`lower` says why.
+    """
     func = schedule_to_func(schedule, args, name, binds, partial)
     func = replace(func, target=Target.parse(target))
     for step in FORM:
-        func = step(func)
+        try:
+            func = step(func)
+        except LoweringError:
+            if step is not distribute:
+                raise
     return func

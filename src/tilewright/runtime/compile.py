@@ -60,7 +60,7 @@ def build(
         raise TargetError("build needs the arguments of the schedule in a list: build(s, [A, out])")
     machine = resolve(Target.parse(target or current_target() or "llvm"))
     if machine.kind == "llvm":
-        _import(program)
+        import_texts(program)
     if any(all(arg is not c for arg in args) for c in constants):
         raise TargetError("build: a constant is none of the arguments: give it in args, too")
     fixed = [k for k, arg in enumerate(args) if any(arg is c for c in constants)]
@@ -99,7 +99,7 @@ def _strided(buffer: Buffer, strides: tuple[int, ...]) -> Buffer:
     return replace(buffer, layout=Layout(tuple(map(const, strides))))
 
 
-def _import(schedule: Schedule) -> None:
+def import_texts(schedule: Schedule) -> None:
     """Load what the pragma ``import_llvm`` names, so that the program can call it."""
     marks = (mark for stage in schedule.stages for mark in stage.marks.values())
     texts = [m.pragmas[Pragma.IMPORT_LLVM] for m in marks if Pragma.IMPORT_LLVM in m.pragmas]

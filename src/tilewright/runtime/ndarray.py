@@ -39,6 +39,16 @@ class DeviceMemory(Protocol):
         """Copy ``nbytes`` to the host address ``target``, after all work so far; and wait."""
 
 
+#: Attributes of CUDA's driver, by TVM's names: threads, threads, bytes, SMs and kHz.
+_NUMBERS = {
+    "max_threads_per_block": "MAX_THREADS_PER_BLOCK",
+    "warp_size": "WARP_SIZE",
+    "max_shared_memory_per_block": "MAX_SHARED_MEMORY_PER_BLOCK",
+    "multi_processor_count": "MULTIPROCESSOR_COUNT",
+    "max_clock_rate": "CLOCK_RATE",
+}
+
+
 class Device:
     """One device: ``kind`` "cpu", "cuda" or "opencl" with its number."""
 
@@ -85,6 +95,18 @@ class Device:
             return self.index < int(found)
         except TargetError:
             return False
+
+    def __getattr__(self, name: str) -> Any:
+        """What TVM's devices tell of a GPU of CUDA, None of others: ``compute_version`` "9.0",
+        ``device_name``, and the numbers of ``_NUMBERS``."""
+        if name not in _NUMBERS and name not in ("compute_version", "device_name"):
+            raise AttributeError(f"a device has no attribute {name!r}")
+        if self.kind != "cuda":
+            return None
+        found = importlib.import_module(f"{_HERE}.cuda_driver").device(self.index)
+        if name == "compute_version":
+            return f"{found.capability // 10}.{found.capability % 10}"
+        return found.name if name == "device_name" else found.attribute(_NUMBERS[name])
 
     def sync(self) -> None:
         """Wait for all work on the device."""

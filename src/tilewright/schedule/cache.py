@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tilewright.arith import Analyzer
-from tilewright.ir.buffer import SCOPES, Buffer, scopes_instead
+from tilewright.ir.buffer import Buffer, known_scope, scopes_instead
 from tilewright.ir.dtype import FLOAT8, DType
 from tilewright.ir.dtype import dtype as as_dtype
 from tilewright.ir.errors import ScheduleError
@@ -59,7 +59,7 @@ def cache_read(
     Raises :class:`ScheduleError` where a reader does not read ``tensor``, for a narrower type, and
     where ``before`` stands behind a reader, or in front of what computes the tensor.
     """
-    _check_scope(scope)
+    scope = _checked(scope)
     if not isinstance(tensor, Tensor):
         raise ScheduleError(
             f"cache_read takes a tensor, got {tensor!r}", mend="Pass an output of the operation"
@@ -125,7 +125,7 @@ def cache_write(s: Schedule, tensor: Any, scope: str) -> Any:
 
     Raises :class:`ScheduleError` where it is not a computed tensor, or was scheduled already.
     """
-    _check_scope(scope)
+    scope = _checked(scope)
     tensors: list[Tensor] = list(tensor) if isinstance(tensor, (list, tuple)) else [tensor]
     stage = s[tensors[0]]
     op = stage.op
@@ -317,6 +317,8 @@ def make_operation(name: str, axes: tuple[IterVar, ...], body: tuple[Expr, ...])
     return op
 
 
-def _check_scope(scope: str) -> None:
-    if scope not in SCOPES:
-        raise ScheduleError(f"unknown scope {scope!r}", mend=scopes_instead(scope))
+def _checked(scope: str) -> str:
+    known = known_scope(scope)
+    if known is None:
+        raise ScheduleError(f"unknown scope {scope!r}", mend=scopes_instead())
+    return known

@@ -10,7 +10,7 @@ from tilewright.arith.conditions import conjuncts, inequality_form
 from tilewright.arith.factor import factored
 from tilewright.arith.implied import implied
 from tilewright.arith.safe_reads import reads_in_bounds, unproved_reads
-from tilewright.ir.buffer import SCOPES, Buffer, scopes_instead
+from tilewright.ir.buffer import Buffer, known_scope, scopes_instead
 from tilewright.ir.expr import Expr, Load, Reduce, Select, Var
 from tilewright.ir.expr import load as read_at
 from tilewright.ir.itervar import IterVar, Range
@@ -47,8 +47,9 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     """
     stage, producer = s[reader], s[tensor]
     op = stage.op
-    if scope and scope not in SCOPES:
-        raise stage.error(f"unknown scope {scope!r}", mend=scopes_instead(scope))
+    memory = known_scope(scope) if scope else scope
+    if memory is None:
+        raise stage.error(f"unknown scope {scope!r}", mend=scopes_instead())
     if not isinstance(op, ComputeOp):
         raise stage.error(
             "reindex: an extern stage reads its inputs as they are",
@@ -106,7 +107,7 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
     # A condition that reads memory says nothing where a range goes beyond what the reader has.
     guards = [c for c in known if c is not None and reads_in_bounds(inside, c)] + guards
     copy = make_operation(
-        f"{tensor.name}.{scope or 'reindexed'}", fresh,
+        f"{tensor.name}.{memory or 'reindexed'}", fresh,
         (_guarded(inside, value, guards),),
     )  # fmt: skip
     (made,) = copy.outputs
@@ -114,7 +115,7 @@ def reindex(s: Schedule, tensor: Tensor, reader: Any, axes: Any, scope: str) -> 
         analyzer.simplify(sub(v, low)) for v, (low, _) in zip(values, domains, strict=True)
     )
     new = Stage(s, copy)
-    new.scope = scope
+    new.scope = memory
     s.add(new, before=stage)
     _reroute(stage, op, tensor.buffer, read_at(made.buffer, place), analyzer)
     return made

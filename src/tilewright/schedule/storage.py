@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.ir.buffer import SCOPES, scopes_instead
+from tilewright.ir.buffer import known_scope, scopes_instead
 from tilewright.ir.errors import LanguageError, user_location
 from tilewright.ir.itervar import IterVar
 from tilewright.ir.ops import as_condition
@@ -18,14 +18,15 @@ def set_scope(stage: Stage, scope: str) -> Stage:
     Raises :class:`ScheduleError` for another name, and for placeholders and outputs of the
     program, which live in global memory.
     """
-    if scope not in SCOPES:
-        raise stage.error(f"unknown scope {scope!r}", mend=scopes_instead(scope))
-    if is_argument(stage) and scope != "global":
+    known = known_scope(scope)
+    if known is None:
+        raise stage.error(f"unknown scope {scope!r}", mend=scopes_instead())
+    if is_argument(stage) and known != "global":
         raise stage.error(
             f"set_scope: an argument or output of the program cannot be in {scope} memory",
             mend="Use s.cache_read or s.cache_write for a copy there",
         )
-    stage.scope = scope
+    stage.scope = known
     stage.lines["set_scope"] = user_location()
     return stage
 

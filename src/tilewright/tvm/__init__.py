@@ -22,6 +22,7 @@ from tilewright.ir import expr as _expr
 from tilewright.ir import ops as _ops
 from tilewright.ir import stmt as _stmt
 from tilewright.ir.buffer import Buffer as _Buffer
+from tilewright.ir.dtype import dtype as _to_dtype
 from tilewright.ir.errors import TilewrightError
 from tilewright.ir.func import Func as _Func
 from tilewright.runtime import Device, NDArray
@@ -37,6 +38,8 @@ from tilewright.tvm import hybrid as _hybrid
 from tilewright.tvm import intrinsics as _intrinsics
 from tilewright.tvm import ir_builder as _builder
 from tilewright.tvm import machines as _machines
+from tilewright.tvm import nvcc as _nvcc
+from tilewright.tvm import older as _older
 from tilewright.tvm import packed as _packed
 from tilewright.tvm import parametrize as _parametrize
 from tilewright.tvm import programs as _programs
@@ -74,8 +77,14 @@ def __getattr__(name: str) -> Any:
         return _language[name]
     if name == "topi":  # so is what declares operators
         return importlib.import_module("tilewright.tvm.topi")
-    if name in ("autotvm", "rpc"):  # loaded when they are asked for: most programs do not tune
+    if name in (
+        "auto_scheduler",
+        "autotvm",
+        "rpc",
+    ):  # loaded when they are asked for: most programs do not tune
         return importlib.import_module(f"tilewright.tvm.{name}")
+    if name in _older.TYPES:
+        return _older.TYPES[name]
     if name in _absent:
         return _absent[name]
     if name.startswith("__"):
@@ -134,10 +143,12 @@ _nodes: dict[str, Any] = {
 _nodes |= {
     "FloatImm": _Constructor(_expr.FloatImm, lambda type, value: _ops.const(value, type)),
     "IntImm": _Constructor(_expr.IntImm, lambda type, value: _ops.const(value, type)),
+    "Expr": _expr.Expr,
     "Mod": _expr.TruncMod,
     "SizeVar": _Constructor(_expr.Var, _expr.Var.make),
     "Var": _Constructor(_expr.Var, _expr.Var.make),
     "PrimExpr": _expr.Expr,
+    "UIntImm": _Constructor(_expr.IntImm, _older.const_of),
 }
 te: Any = _Namespace("te", **_language, create_schedule=create_schedule, Schedule=Schedule)
 te.placeholder = placeholder
@@ -160,6 +171,7 @@ _program_nodes = {
     "Buffer": _Buffer,
     "BufferLoad": _expr.Load,
     "BufferStore": _stmt.Store,
+    "ForKind": _Constructor(_stmt.ForKind, _stmt.ForKind, THREAD_BINDING=_stmt.ForKind.THREAD),
     "IfThenElse": _stmt.If,
     "IterVar": _iter_var,
     "PrimFunc": _Func,
@@ -198,6 +210,7 @@ tensor: Any = _Namespace(
     ComputeOp=_te.ComputeOp,
     PlaceholderOp=_te.PlaceholderOp,
     ExternOp=_te.ExternOp,
+    Operation=_te.Operation,
 )
 schedule: Any = _Namespace(
     "schedule",
@@ -253,7 +266,8 @@ contrib: Any = _Namespace(
         placeholder=_csr.placeholder,
     ),
     pickle_memoize=_Namespace("contrib.pickle_memoize", memoize=_functions.memoize),
-    nvcc=_Namespace("contrib.nvcc", have_fp16=lambda version: True),
+    nvcc=_Namespace("contrib.nvcc", **{name: getattr(_nvcc, name) for name in _nvcc.__all__}),
+    util=_Namespace("contrib.util", tempdir=_machines.tempdir),
     utils=_Namespace("contrib.utils", tempdir=_machines.tempdir),
     **{n.removeprefix("contrib."): m for n, m in _absent.items() if n.startswith("contrib.")},
 )
@@ -266,6 +280,8 @@ target: Any = _Namespace(
     Target=_Constructor(_Target, _machines.make_target, current=_machines.current),
     create=_machines.make_target,
     current_target=_machines.current,
+    generic_func=_older.generic_func,
+    override_native_generic_func=_older.override_native_generic_func,
     codegen=_Namespace("target.codegen", llvm_version_major=_machines.llvm_version_major),
     **{kind: _machines.targets(kind) for kind in ("cuda", "opencl", "llvm", "sim")},
     mali=_machines.targets("opencl"),
@@ -276,8 +292,23 @@ runtime: Any = _Namespace(
     NDArray=NDArray, nd=nd, ndarray=nd, convert=convert, device=device,
 )  # fmt: skip
 module: Any = _Namespace(
-    "module", load=_machines.load_module, enabled=_machines.enabled, Module=BuiltModule
+    "module",
+    load=_machines.load_module,
+    load_module=_machines.load_module,
+    enabled=_machines.enabled,
+    Module=BuiltModule,
 )
+
+
+register_intrin_rule, call_pure_intrin = _older.register_intrin_rule, _older.call_pure_intrin
+Expr, DataType, codegen, ndarray, intrin = _expr.Expr, _to_dtype, target.codegen, nd, te
+for _path, _space in (
+    ("ndarray", nd), ("intrin", te), ("codegen", codegen), ("tir.expr", expr),
+    ("tir.function", tir), ("tir.buffer", tir), ("runtime.module", module),
+    ("runtime.ndarray", nd), ("ir.module", ir),
+):  # fmt: skip
+    sys.modules[f"tilewright.tvm.{_path}"] = _space
+tir.expr, tir.function, tir.buffer, runtime.module, ir.module = expr, tir, tir, module, ir
 
 
 class _Plugin(_Namespace):

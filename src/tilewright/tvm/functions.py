@@ -16,6 +16,7 @@ from tilewright.ir.expr import Expr, Var
 from tilewright.ir.visit import loads
 from tilewright.schedule import Schedule
 from tilewright.te.operation import ComputeOp
+from tilewright.tvm import wmma
 from tilewright.tvm.rules import own_call
 
 __all__ = [
@@ -178,6 +179,9 @@ def call_intrin(dtype: str, func_name: str, *args: Any) -> Expr:
 
     Raises :class:`LanguageError` for one that is not among the functions of ``te``.
     """
+    if func_name.removeprefix("tir.") in wmma.CALLS:
+        words = [a for a in args if isinstance(a, str)]
+        return te.call_extern("int32", func_name.removeprefix("tir."), *words)
     own = own_call(to_dtype(dtype), func_name, tuple(map(ops.as_expr, args)))
     if own is not None:
         return own

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tilewright.ir import ops
-from tilewright.ir.buffer import Buffer, Layout
+from tilewright.ir.buffer import SCOPES, Buffer, Layout, known_scope
 from tilewright.ir.dtype import dtype as to_dtype
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Var
@@ -15,13 +15,19 @@ from tilewright.ir.stmt import Evaluate, Stmt
 from tilewright.ir.visit import apply_reducer, exprs, rewrite_exprs
 from tilewright.target.instruction import (
     INSTRUCTIONS,
+    MEMORIES,
     Argument,
     Axis,
     Instruction,
     decl_instruction,
 )
+from tilewright.target.instructions import dp4a, dp4a_u8, dp4a_u8_s8
 from tilewright.te.operation import ComputeOp
 from tilewright.te.tensor import Tensor, as_shape, tensor_of
+from tilewright.tvm import wmma
+
+#: What calls of CUDA's ``__dp4a`` are, by the types of what they multiply.
+_DP4A = {"int8 int8": dp4a, "uint8 uint8": dp4a_u8, "uint8 int8": dp4a_u8_s8}
 
 
 def decl_buffer(
@@ -42,7 +48,7 @@ def decl_buffer(
     layout = None
     if strides:
         layout = Layout(tuple(ops.as_index(s) for s in strides))
-    known = scope if scope in ("shared", "warp", "local") else "global"
+    known = scope if scope.startswith("wmma.") else known_scope(scope) or "global"
     return Buffer(name, extents, to_dtype(dtype), known, layout)
 
 
@@ -61,6 +67,8 @@ def decl_tensor_intrin(
     which the last adds to what is there; the first two are not needed then. None leaves the loops
     as they are. The loops of ``op`` are
     what proofs and ``sim`` know of it, so that a statement that does otherwise is the caller's.
+    Calls of ``__dp4a``, and of ``tvm_mma_sync`` and its kin over the scopes ``wmma.*``, become
+    instructions that Tilewright has.
 
     Raises :class:`LanguageError` where the extents are symbolic or an input is read otherwise than
     at axes.
@@ -93,6 +101,16 @@ def decl_tensor_intrin(
                 )
     made = {t: (binds or {}).get(t) or _buffer(t) for t in (*tensors, op.outputs[0])}
     found = fcompute([made[t] for t in tensors], [made[op.outputs[0]]])
+    own = _DP4A.get(" ".join(str(x.dtype) for x in tensors))
+    if own is not None and "__dp4a" in wmma.calls(found):
+        return own
+    scopes = [made[t].scope for t in (op.outputs[0], *tensors)]
+    fragments = any(scope.startswith("wmma.") for scope in scopes)
+    if fragments:
+        whole = wmma.instruction(op, scopes, found)
+        if whole is not None:
+            return whole
+        found = None
     parts = list(found) if isinstance(found, (tuple, list)) else [found]
     overwrites = reduction is not None and len(parts) < 3
     chosen = parts[-1] if len(parts) == 3 else parts[0]
@@ -107,7 +125,8 @@ def decl_tensor_intrin(
             tuple(a.var for a in op.axis) if t is op.outputs[0] else reads[t].indices
         )
         places[t] = tuple(k for k, i in enumerate(indices) if i in names)
-        layout = made[t].layout
+        # The loops that stay in the place of an access to fragments have strides of their own.
+        layout = None if fragments else made[t].layout
         strides = layout.strides if layout is not None else (None,) * len(indices)
         operands.append(
             Argument(
@@ -118,6 +137,7 @@ def decl_tensor_intrin(
                     s.value if isinstance(s, IntImm) else None
                     for s in (strides[k] for k in places[t])
                 ),
+                scopes=SCOPES if fragments else MEMORIES,
             )
         )
 

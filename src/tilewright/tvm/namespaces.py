@@ -15,11 +15,9 @@ _MODELS = (
 )
 #: What does the work of names of TVM's that are not here.
 _INSTEAD = {
-    "auto_scheduler": "tvm.autotvm tunes templates",
     "Schedule": "s = te.create_schedule(C.op), whose stages have the primitives",
     "contrib": "declare operators with te.compute or tvm.topi, for the target cuda or llvm",
     "evaluate": "te.extern takes a statement or an expression",
-    "intrin": "use te.call_extern, or the functions of te: te.exp, te.popcount",
     "make": "use the functions of te: te.if_then_else, te.const",
     "meta_schedule": "tvm.autotvm tunes templates",
     "micro": "kernel.export_c(path) writes a C file that stands alone",
@@ -33,7 +31,7 @@ _INSTEAD = {
 }
 #: Those that are modules: a program may import them, and gets an error where it uses them.
 _MODULES = (
-    "auto_scheduler", "contrib.cublas", "contrib.cudnn", "contrib.graph_executor", "meta_schedule",
+    "contrib.cublas", "contrib.cudnn", "contrib.graph_executor", "meta_schedule",
     "micro", "relax", "relay", "script", "script.ir", "script.tir",
 )  # fmt: skip
 #: How many names are listed; of more, those that are near.

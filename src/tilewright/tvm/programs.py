@@ -26,7 +26,7 @@ from tilewright.lower.pipeline import form
 from tilewright.lower.pipeline import lower as lower_module
 from tilewright.runtime import Kernel, array
 from tilewright.runtime.compile import build as build_kernel
-from tilewright.runtime.compile import resolve
+from tilewright.runtime.compile import import_texts, resolve
 from tilewright.schedule import Schedule
 from tilewright.schedule import create_schedule as make_schedule
 from tilewright.target import Target, current_target
@@ -65,7 +65,9 @@ class Program:
     @cached_property
     def func(self) -> Func:
         """Its loops, in the form in which they are shown."""
-        machine = current_target() or Target.parse("llvm")
+        # Whether a machine has an instruction is a question of building.
+        fragments = any(s.scope == "fragment" for s in self.schedule.stages)
+        machine = Target.parse("sim" if fragments else current_target() or "llvm")
         given = self.schedule.resolved(self.args)
         shown = [a for a in given if not isinstance(a, Tensor) or self._stands(a)]
         with configured(self.schedule, self.config):
@@ -100,6 +102,8 @@ class Program:
                 self.schedule, self.args, machine, self.name, None, self.bound, self.partial
             )
             module = rules.apply(module, machine.kind) if ruled else module
+            if machine.kind == "llvm":
+                import_texts(self.schedule)
             return build_kernel(module, target=machine, verify=verify)
 
 

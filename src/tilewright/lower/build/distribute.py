@@ -79,13 +79,20 @@ LANES = "threadIdx.x"
 def distribute(func: Func) -> Func:
     """Every nest over elements of fragments as one over its thread's part.
 
-    Raises :class:`LoweringError` where the loops of a nest cannot be divided among the threads, as
-    it reads two fragments that are held differently, or is bound to threads itself.
+    Raises :class:`LoweringError` where no instruction says which thread holds what, and where a
+    nest reads two fragments that are held differently, or is bound to threads itself.
     """
     if not any(
         isinstance(s, Allocate) and s.buffer.scope == "fragment" for s in statements(func.body)
     ):
         return func
+    for buffer in allocated(func.body):
+        if buffer.scope == "fragment" and buffer.distribution is None:
+            raise LoweringError(
+                f"no instruction says which thread holds what of {buffer.name!r}, which is in "
+                "fragments: tensorize a stage that reads or computes it, inline it with "
+                "compute_inline(), or keep it in another memory with set_scope()"
+            )
     return replace(func, body=_Distribute(func).stmt(Unfused(func).stmt(func.body)))
 
 

@@ -20,6 +20,7 @@ from tilewright.ir.visit import Rewriter, Steps, replace_buffers, run, substitut
 from tilewright.lower.build.bounds import Bounds, infer_bounds
 from tilewright.lower.build.check_arguments import check_params, check_variables
 from tilewright.lower.build.declared_reads import declared_in_bounds
+from tilewright.lower.build.names_apart import names_apart
 from tilewright.lower.build.recurrences import in_place, scans, unite
 from tilewright.lower.build.rolling_updates import updated
 from tilewright.lower.build.scan_nest import ScanNest
@@ -71,7 +72,7 @@ def schedule_to_func(
         params = tuple(binds.get(p, p) for p in params)
     if not partial:
         check_variables(body, params)
-    return Func(name, params, body)
+    return names_apart(Func(name, params, body))
 
 
 class _Views(Rewriter):

@@ -73,7 +73,7 @@ def tensorize(func: Func) -> Func:
     as they want them.
 
     Raises :class:`LoweringError` where a nest is not what its instruction declares, the target has
-    no fragments, and where two instructions want one held differently, or none says how.
+    no fragments, and where two instructions want one held differently.
     """
     if any(isinstance(s, Tensorize) for s in statements(func.body)):
         rewriter = _Tensorize(analyzer_of(func), func.target)
@@ -81,7 +81,6 @@ def tensorize(func: Func) -> Func:
         if any(b.scope == "fragment" and b not in rewriter.bits for b in allocated(body)):
             body = Unfused(func).stmt(body)  # indices of a fused axis hide who holds what
         func = replace(func, body=_align(body, inherited(body, rewriter.bits)))
-    _reject_unknown(func.body)
     return func
 
 
@@ -169,6 +168,8 @@ class _Tensorize(InContext):
         if isinstance(instruction.update.value, Load):
             chosen, whole, other = _divided(whole)
         found = match_instruction(whole, instruction, self.analyzer)
+        if isinstance(found, Instr) and _of_fragments(found):
+            return nest
         problem = found if isinstance(found, str) else self.hold(found)
         if isinstance(found, Instr) and not problem:
             made = found if other is None else If(chosen, found, other)
@@ -208,6 +209,13 @@ class _Tensorize(InContext):
                 )
             self.bits[access.buffer] = both
         return ""
+
+
+def _of_fragments(instr: Instr) -> bool:
+    """Whether all that an instruction says is loops over elements of fragments, which become those
+    of each thread."""
+    operands = zip(instr.operands, instr.instruction.operands, strict=True)
+    return any(o.buffer.scope == "fragment" and not known.fragment for o, known in operands)
 
 
 def _wanted(instr: Instr, access: Access, argument: Argument, analyzer: Analyzer) -> Held | str:
@@ -361,13 +369,3 @@ def _align(body: Stmt, bits: Mapping[Buffer, Held]) -> Stmt:
             made[buffer] = replace(buffer, align=max(align, buffer.align), distribution=held)
     found: Stmt = replace_buffers(body, made) if made else body
     return found
-
-
-def _reject_unknown(body: Stmt) -> None:
-    for buffer in allocated(body):
-        if buffer.scope == "fragment" and buffer.distribution is None:
-            raise LoweringError(
-                f"no instruction says which thread holds what of {buffer.name!r}, which is in "
-                "fragments: tensorize a stage that reads or computes it, inline it with "
-                "compute_inline(), or keep it in another memory with set_scope()"
-            )

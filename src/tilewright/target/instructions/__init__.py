@@ -63,7 +63,9 @@ from tilewright.target.instructions.mma import (
     mma_tf32,
     mma_u8,
     mma_u8_s8,
+    wmma,
 )
+from tilewright.target.instructions.mma import named as mma_named
 from tilewright.target.instructions.mma_pairs import mma_pairs_bf16, mma_pairs_f16
 from tilewright.target.instructions.pair_loads import load_pairs
 from tilewright.target.instructions.tma_load import named as tma_load_named
@@ -137,8 +139,10 @@ __all__ = [
     "vnni",
     "vnni_lanes",
     "wgmma",
+    "wmma",
 ]
 
+_MMA = r"mma_m(\d+)n(\d+)k(\d+)_(b?f16|[su]8)((?:_float16)?)"
 _WGMMA = (
     r"wgmma_m64n(\d+)k(?:8|16|32)_(b?f16|tf32|e4m3|e5m2|s8|u8_s8)((?:_[rki][kj])?)((?:_s\d+_\d+)?)"
 )
@@ -159,6 +163,8 @@ def instruction_named(name: str) -> Instruction | None:
             return dot(int(sized[1]))
         if sized := re.fullmatch(_WGMMA, name):
             return wgmma_named(*sized.groups())
+        if sized := re.fullmatch(_MMA, name):
+            return mma_named(*sized.groups())
         if sized := re.fullmatch(r"copy_async_(\w+)_(\d+)", name):
             return copy_async(int(sized[2]), sized[1])
         if sized := re.fullmatch(r"load_pairs_(b?float16)_(\d+)x(\d+)x(\d+)_(\d+)_(\d)", name):

@@ -16,6 +16,7 @@ from typing import Any
 from tilewright import topi as _topi
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.ops import tvm_promotion
+from tilewright.target import instructions as _instructions
 from tilewright.topi import nn as _own
 from tilewright.tvm.namespaces import Namespace
 from tilewright.tvm.topi import (
@@ -28,6 +29,7 @@ from tilewright.tvm.topi import (
     indexing,
     norms,
     numbers,
+    older,
     pooling,
     products,
     resampling,
@@ -72,6 +74,13 @@ def _promoted(names: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[...
 NAMES = _promoted(
     {**elements.NAMES, **transform.NAMES, **indexing.NAMES, **numbers.NAMES, **search.NAMES}
 )
+#: As topi called them until 2018.
+_BROADCAST = {
+    "add": "add", "sub": "subtract", "mul": "multiply", "div": "divide", "mod": "mod",
+    "maximum": "maximum", "minimum": "minimum", "pow": "power", "greater": "greater",
+    "less": "less", "equal": "equal", "left_shift": "left_shift", "right_shift": "right_shift",
+}  # fmt: skip
+NAMES |= {f"broadcast_{name}": NAMES[now] for name, now in _BROADCAST.items()}
 _UTILS = ("equal_const_int", "get_const_int", "simplify")
 NAMES |= {
     name: getattr(utils, name) for name in (*_UTILS, "const_vector", "make_idx", "within_index")
@@ -88,11 +97,12 @@ NN = _promoted(
         **binary.NAMES,
         **displaced.NN,
         **sparse_products.NN,
+        **older.NN,
         "upsampling": resampling.upsampling,
         "upsampling3d": resampling.upsampling3d,
     }
 )
-IMAGE = _promoted(resampling.NAMES)
+IMAGE = _promoted({**resampling.NAMES, **older.IMAGE})
 
 #: Those that Tilewright has under the same names and with the same parameters, as the articles
 #: schedule them.
@@ -132,7 +142,7 @@ class _Operators(Namespace):
 nn: Any = _Operators("topi.nn", **{**NN, **{name: getattr(_own, name) for name in _SHARED}})
 for _name in (
     "batch_matmul batch_norm conv1d conv2d conv2d_transpose conv3d dense depthwise_conv2d dilate "
-    "elemwise flatten local_response_norm mapping pad pooling softmax upsampling utils"
+    "elemwise flatten local_response_norm mapping pad pooling softmax upsampling util utils"
 ).split():
     sys.modules[f"tilewright.tvm.topi.nn.{_name}"] = nn
     if _name not in vars(nn):
@@ -199,10 +209,20 @@ class _Machine(Namespace):
         return _Named(self, name)
 
 
+def _dp4a(
+    x_scope: str = "local", y_scope: str = "local", z_scope: str = "local",
+    dtypes: tuple[str, str] = ("int8", "int8"),
+) -> Any:  # fmt: skip
+    """The instruction that sums four products of bytes, wherever they are."""
+    return _instructions.dp4a if dtypes[0] == "int8" else _instructions.dp4a_u8
+
+
 _KINDS = "arm_cpu bifrost cuda generic gpu hexagon hls intel_graphics mali rocm x86".split()
 _machines: dict[str, Any] = {kind: _Machine(f"topi.{kind}") for kind in _KINDS}
 
 
+_machines["cuda"].dp4a, _machines["cuda"].tensor_intrin = _dp4a, _machines["cuda"]
+sys.modules["tilewright.tvm.topi.cuda.tensor_intrin"] = _machines["cuda"]
 for _name in ("broadcast", "math", "reduction", "tensor"):  # files of TVM's
     sys.modules[f"tilewright.tvm.topi.{_name}"] = Namespace(f"topi.{_name}", **NAMES)
 
