@@ -34,6 +34,9 @@ CASES = [
     (problem("16x2x7x20", "2x2x5x4", padding=(1, 2, 0, 3), stride=(1, 2), dilation=(1, 2)),
      RowProductTile(2, 2, 16, 6, 2)),
     (problem("4x1x3x8", "1x1x2x3", padding=0), RowProductTile(4, 1, 16, 9, 2)),
+    # Of padding down alone, and where windows end before an image does.
+    (problem("4x1x6x8", "1x1x5x3", padding=(2, 0)), RowProductTile(4, 1, 16, 9, 2)),
+    (problem("3x2x5x6", "2x1x3x3", padding=1, stride=(1, 3)), RowProductTile(2, 1, 16, 16, 2)),
 ]  # fmt: skip
 
 
@@ -78,6 +81,9 @@ def test_the_first_tiles_multiply_from_shared_memory_and_spill_nothing(p):
         problem("64x8x31x31", "8x1x31x31", padding=15),
         problem("64x8x96x96", "8x1x31x31", padding=15),
         problem("64x8x32x32", "8x1x31x31", padding=15, pass_="forward"),
+        # No result sees the first column; all begin to see one by the same tap.
+        problem("16x2x7x14", "2x1x13x7", padding=(6, 3), stride=(1, 2), dilation=(1, 2)),
+        problem("16x2x7x6", "2x1x13x5", padding=(6, 2), dilation=(1, 2)),
     ],
     ids=str,
 )
