@@ -146,6 +146,9 @@ _TABLE: dict[str, tuple[dict[str, Any], list[tuple[Any, ...]]]] = {
         ("16x2x7x20", "2x2x5x4", {"padding": (1, 2, 0, 3), "stride": (1, 2), "dilation": (1, 2)},
          2, 2, 16, 6, 2),
         ("4x1x3x8", "1x1x2x3", {"padding": 0}, 4, 1, 16, 9, 2),
+        # Of padding down alone, and where windows end before an image does.
+        ("4x1x6x8", "1x1x5x3", {"padding": (2, 0)}, 4, 1, 16, 9, 2),
+        ("3x2x5x6", "2x1x3x3", {"padding": 1, "stride": (1, 3)}, 2, 1, 16, 16, 2),
     ]),
     "gpu.plane_products": (_FIRST | {"padding": 6}, [
         ("20x8x7x7", "8x1x13x13", {}, 8, 2, 1, 1),
@@ -277,6 +280,9 @@ _OTHERS: dict[str, list[tuple[Any, ...]]] = {
         ("64x8x31x31", "8x1x31x31", {"padding": 15}),
         ("64x8x96x96", "8x1x31x31", {"padding": 15}),
         ("64x8x32x32", "8x1x31x31", {"padding": 15, "pass_": "forward"}),
+        # No result sees the first column; all begin to see one by the same tap.
+        ("16x2x7x14", "2x1x13x7", {"padding": (6, 3), "stride": (1, 2), "dilation": (1, 2)}),
+        ("16x2x7x6", "2x1x13x5", {"padding": (6, 2), "dilation": (1, 2)}),
     ],
     "gpu.plane_products": [
         ("64x8x14x14", "8x1x13x13", {}), ("64x8x7x7", "8x1x13x13", _FLOAT),

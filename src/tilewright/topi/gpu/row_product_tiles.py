@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 
 import numpy as np
@@ -28,7 +29,21 @@ def suits_row_products(p: Conv) -> bool:
         and max(p.image[1], p.out_image[1]) <= 64
         and p.image[1] % 2 == 0
         and p.out_image[1] % 2 == 0
+        and _meets_zeros(p)
     )
+
+
+def _meets_zeros(p: Conv) -> bool:
+    """Whether columns of padding are zeros of x alone: where all results of a row begin to see the
+    image by the same tap, or cease to, or none sees its first column, less is known of a tap."""
+    left, step, apart = p.padding[1], p.stride[1], p.dilation[1]
+    if left % math.gcd(step, apart):
+        return False
+    seen = [left - at * step for at in range(p.out_image[1])]
+    first = {max(0, -(-x // apart)) for x in seen}
+    last = {min(p.kernel[1] - 1, (x + p.image[1] - 1) // apart) for x in seen}
+    whole = p.kernel[1] - 1
+    return not (len(first) == 1 and first != {0}) and not (len(last) == 1 and last != {whole})
 
 
 @lru_cache(64)

@@ -16,6 +16,7 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.instructions import wgmma
 from tilewright.topi.declare import Declaration
 from tilewright.topi.gpu.staging import LANES, stage_blocks
+from tilewright.topi.nn.convolved import Convolved
 from tilewright.topi.pieces.row_product_cuts import DEPTH, RowProducts, RowProductTile, row_cut
 from tilewright.topi.pieces.row_products import DiagonalProducts, as_row_products
 from tilewright.topi.pieces.tiling import bind
@@ -33,7 +34,9 @@ def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile(
     out, sums, parts = s[d.output], s[d.sum], s[made.kept]
     ty, tx = te.thread_axis((0, tile.groups), "threadIdx.y"), te.thread_axis("threadIdx.x")
     columns = p.kernel[1]
-    if d.padded is None:  # threads beyond the filter would read beyond the products
+    w = Convolved(p)
+    if w.sees(1, columns) - w.before[1] <= w.image[1]:
+        # Threads beyond the filter would read beyond the products, where no condition stops them.
         lanes = max(n for n in range(1, _LANES + 1) if columns % n == 0)
     else:
         lanes = _LANES
