@@ -16,7 +16,7 @@ from tilewright.topi.problem import TensorType
 
 #: An array on the device: NumPy's on a CPU.
 Array = Any
-#: Elements by which constants are told apart before they are compared.
+#: Elements by which constants are distinguished before they are compared.
 _FEW = 16
 
 
