@@ -328,6 +328,19 @@ def integers() -> Program:
     return Program(module, reference)
 
 
+def changed_bound(n: int = 16) -> Program:
+    """A loop that runs as often as it was to when it began, whatever it writes since."""
+    A, B, count = (buffer("A", (n,), "int32"), buffer("B", (n,), "int32"),
+                   buffer("count", (1,), "int32", "local"))  # fmt: skip
+    tx, k = Var.make("tx"), Var.make("k")
+    turn = seq(store(count, 0, const(1)), store(B, tx, B[tx] + 1))
+    body = seq(
+        store(count, 0, ops.maximum(A[tx], 0)), store(B, tx, const(0)), loop(k, count[0], turn)
+    )
+    module = kernel("count", (A, B), Allocate(count, body), threadIdx_x=(tx, n))
+    return Program(module, lambda a: {"B": np.maximum(a["A"], 0)})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "depthwise": depthwise,
     "depthwise_half": lambda: depthwise(5, 16, "float16"),
@@ -347,4 +360,5 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "two_kernels": two_kernels,
     "functions": functions,
     "integers": integers,
+    "changed_bound": changed_bound,
 }

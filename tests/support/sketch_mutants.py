@@ -6,9 +6,9 @@ Each template has a small problem, of which the shortest program of some tiles i
 mutant (``tests/support/mutation.py``) is caught where verify refuses it, where sim finds something,
 or where a result differs: factors are small positive integers, so that sums are exact and nothing
 cancels, and then others, one of which is not a number, as its products with 0 are not either. What
-survives is printed, with what it lacks. All that did when it was read (:data:`EQUIVALENT`) goes over
-rows that nobody reads, has a thread or a block more that stores nothing, or lacks a condition that
-another one repeats.
+survives is printed, with what it lacks. All that did when it was read (:data:`EQUIVALENT`) goes
+over rows that nobody reads, has a thread or a block more that stores nothing, or lacks a condition
+that another one repeats.
 """
 
 from __future__ import annotations

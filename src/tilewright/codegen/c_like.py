@@ -387,6 +387,9 @@ class CLikePrinter(InstructionPrinter):
         for text in around:
             self.line(text)
         first, end = self.expr(s.min), self.expr(self.analyzer.simplify(s.min + s.extent))
+        read = {x.buffer for x in distinct(s.extent) if isinstance(x, E.Load)}
+        if read and any(x.buffer in read for x in stores(s.body)):  # which counts no more
+            end = self.temporary("end", s.var.dtype, end)
         self.names.push()
         name = self.names.fresh(s.var.name)
         self.variables[s.var] = code(name)
