@@ -328,17 +328,21 @@ def integers() -> Program:
     return Program(module, reference)
 
 
-def changed_bound(n: int = 16) -> Program:
-    """A loop that runs as often as it was to when it began, whatever it writes since."""
+def changed_bounds(n: int = 16) -> Program:
+    """Loops that run as often as they were to when they began, from where they were to, whatever
+    they write since."""
     A, B, count = (buffer("A", (n,), "int32"), buffer("B", (n,), "int32"),
                    buffer("count", (1,), "int32", "local"))  # fmt: skip
-    tx, k = Var.make("tx"), Var.make("k")
-    turn = seq(store(count, 0, const(1)), store(B, tx, B[tx] + 1))
+    tx, i, j = Var.make("tx"), Var.make("i"), Var.make("j")
+    given, changed = store(count, 0, ops.maximum(A[tx], 0)), store(count, 0, const(9))
     body = seq(
-        store(count, 0, ops.maximum(A[tx], 0)), store(B, tx, const(0)), loop(k, count[0], turn)
-    )
+        store(B, tx, const(0)),
+        given, loop(i, count[0], seq(changed, store(B, tx, B[tx] + 1))),
+        given, loop(j, 1, seq(changed, store(B, tx, B[tx] + j)), low=count[0]),
+        given, loop(Var.make("k"), 2, seq(changed, store(B, tx, B[tx] + 1)), low=count[0]),
+    )  # fmt: skip
     module = kernel("count", (A, B), Allocate(count, body), threadIdx_x=(tx, n))
-    return Program(module, lambda a: {"B": np.maximum(a["A"], 0)})
+    return Program(module, lambda a: {"B": 2 * np.maximum(a["A"], 0) + 2})
 
 
 PROGRAMS: dict[str, Callable[[], Program]] = {
@@ -360,5 +364,5 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "two_kernels": two_kernels,
     "functions": functions,
     "integers": integers,
-    "changed_bound": changed_bound,
+    "changed_bounds": changed_bounds,
 }
