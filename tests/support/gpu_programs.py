@@ -328,6 +328,23 @@ def integers() -> Program:
     return Program(module, reference)
 
 
+def changed_bounds(n: int = 16) -> Program:
+    """Loops that run as often as they were to when they began, from where they were to, whatever
+    they write since."""
+    A, B, count = (buffer("A", (n,), "int32"), buffer("B", (n,), "int32"),
+                   buffer("count", (1,), "int32", "local"))  # fmt: skip
+    tx, i, j = Var.make("tx"), Var.make("i"), Var.make("j")
+    given, changed = store(count, 0, ops.maximum(A[tx], 0)), store(count, 0, const(9))
+    body = seq(
+        store(B, tx, const(0)),
+        given, loop(i, count[0], seq(changed, store(B, tx, B[tx] + 1))),
+        given, loop(j, 1, seq(changed, store(B, tx, B[tx] + j)), low=count[0]),
+        given, loop(Var.make("k"), 2, seq(changed, store(B, tx, B[tx] + 1)), low=count[0]),
+    )  # fmt: skip
+    module = kernel("count", (A, B), Allocate(count, body), threadIdx_x=(tx, n))
+    return Program(module, lambda a: {"B": 2 * np.maximum(a["A"], 0) + 2})
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "depthwise": depthwise,
     "depthwise_half": lambda: depthwise(5, 16, "float16"),
@@ -347,4 +364,5 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "two_kernels": two_kernels,
     "functions": functions,
     "integers": integers,
+    "changed_bounds": changed_bounds,
 }

@@ -361,11 +361,11 @@ class CLikePrinter(InstructionPrinter):
         before = self._explicit
         self._explicit = bool(s.pragma(S.Pragma.UNROLL_EXPLICIT, before))
         extent = s.extent.value if isinstance(s.extent, E.IntImm) else None
-        if extent == 1:
+        if extent == 1 and not _rewrites(s.body, s.min):
             self.stmt(put(s.body, {s.var: s.min}))
-        elif extent is None or extent > 1:
+        elif extent is None or extent > 0:
             unroll = self._unrolls(s, extent)
-            if unroll and self._explicit and extent is not None:
+            if unroll and self._explicit and extent and not _rewrites(s.body, s.min):
                 for i in range(extent):
                     value = self.analyzer.simplify(s.min + ops.const(i, s.var.dtype))
                     self.stmt(put(s.body, {s.var: value}))
@@ -384,9 +384,11 @@ class CLikePrinter(InstructionPrinter):
         # Of a loop that issues products in the background, what would be left over is written out
         # beside it, with the sums in other registers: then each product waits for the one before.
         around = self.dialect.unroll() if unroll else self.dialect.keep() if _issues(s) else ()
+        first, end = self.expr(s.min), self.expr(self.analyzer.simplify(s.min + s.extent))
+        if _rewrites(s.body, s.min + s.extent):  # C reads it before every iteration
+            end = self.temporary("end", s.var.dtype, end)
         for text in around:
             self.line(text)
-        first, end = self.expr(s.min), self.expr(self.analyzer.simplify(s.min + s.extent))
         self.names.push()
         name = self.names.fresh(s.var.name)
         self.variables[s.var] = code(name)
@@ -400,6 +402,12 @@ class CLikePrinter(InstructionPrinter):
             self.written_out = before
         self.names.pop()
         self.line("}")
+
+
+def _rewrites(body: Stmt, e: Expr) -> bool:
+    """Whether ``body`` writes to what ``e`` reads."""
+    read = {x.buffer for x in distinct(e) if isinstance(x, E.Load)}
+    return bool(read) and any(x.buffer in read for x in stores(body))
 
 
 def _arriving(func: Func, queue: str) -> int:

@@ -52,6 +52,8 @@ def follow(system: System, one: Instance, two: Instance, order: Order, runners: 
     ):
         loop = node.stmt
         assert isinstance(loop, For)
+        if not (loop.min.exact and loop.extent.exact):
+            continue  # what was read in front of the loop may be written in it
         end = ends(instance, loop.min, loop.extent)[which]
         system.require(minus(instance.values[loop.var], end), equal=True)
     if order.carried is not None and runners != "iterations":

@@ -59,10 +59,10 @@ class _Vectorize(InContext):
         if not isinstance(s.extent, IntImm) or any(e.dtype.lanes > 1 for e in exprs(s.body)):
             return serial  # a loop inside is on vectors already
         lanes = s.extent.value
-        if lanes == 1:
+        if lanes == 1 and s.min.exact:
             alone: Stmt = put(s.body, {s.var: s.min})
             return alone
-        single = self.single(s)
+        single = self.single(s) if lanes > 1 else serial
         if single is not None:
             return single
         if lanes > _MOST_LANES:
