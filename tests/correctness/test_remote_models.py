@@ -104,6 +104,23 @@ def test_a_board_compiles_text_that_was_written_without_its_device(mali: str, ta
 
 
 @pytest.mark.needs_opencl
+def test_ranges_for_8_bits_are_measured_here_where_the_device_is_not(
+    mali: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, x = str(write(tmp_path, _layer())), str(tmp_path / "x.npy")
+    np.save(x, _images(2))
+    words = [path, "--input", x, "--target", "opencl -device=mali", "--dtype", "int8"]
+    words += ["--calibration", x, "--budget", "0.02"]
+    assert main(["run", *words, "--remote", mali, "--output", str(tmp_path / "y.npz")]) == 0
+    assert "relative error on the samples 0.0" in capsys.readouterr().out
+    found, wanted = np.load(tmp_path / "y.npz")["y"], tilewright.load(path)(_images(2))[0]
+    assert 0 < np.linalg.norm(found - wanted) < 0.02 * np.linalg.norm(wanted)
+    assert main(["compile", *words, "-o", str(tmp_path / "net")]) == 0
+    sources = "".join(file.read_text() for file in (tmp_path / "net").glob("*.cl"))
+    assert "char" in sources
+
+
+@pytest.mark.needs_opencl
 def test_a_board_is_searched_by_the_name_of_its_device(
     mali: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -147,7 +164,6 @@ def test_a_run_there_has_all_that_a_run_here_has(
     ("options", "match"),
     [
         (["--fast-run"], "tune --problems FILE --remote HOST:PORT"),
-        (["--dtype", "int8", "--calibration", "2x3x6x5"], "--save FILE without --remote"),
         (["--remote", "127.0.0.1:1"], "no `tilewright serve` answers at 127.0.0.1:1"),
     ],
 )

@@ -62,7 +62,7 @@ def test_open_dimensions_are_those_of_inputs_that_are_given():
     lines: list[str] = []
     arrays(["x:4x3x7"], given, 0, told=lines.append)
     assert lines == [
-        "y: float32[5xNxMx?] is random, of 5x4x1x1: M, ? are 1 where no --input says more"
+        "y: float32[5xNxMx?] is not given: it is 5x4x1x1, M, ? being 1 where nothing is said"
     ]
 
 

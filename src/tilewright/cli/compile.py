@@ -7,7 +7,8 @@ The folder has the kernels, functions that create and run the model, their heade
 program that runs it on raw files, and a Makefile: in C for a CPU; in C with kernels in CUDA C++ and
 as machine code for --target "cuda -arch=sm_90a", or in OpenCL C for --target opencl. Shapes are
 those of the inputs, given as `tilewright run` takes them; what is not given has 1 for each open
-dimension. With --batch 1 8 64 it is one program for these batches, which share the weights.
+dimension. With --batch 1 8 64 it is one program for these batches, which share the weights. For
+--dtype int8, --calibration X.npy gives a sample, once for each, as for `tilewright run`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import argparse
 import shlex
 from pathlib import Path
 
+from tilewright.cli._run.types import add_types, quantized
 from tilewright.ir.errors import ArgumentError
 
 
@@ -37,7 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--batch", type=int, nargs="+", default=[], metavar="N",
         help="one program for several batches, which its functions take: --batch 1 8 64",
     )  # fmt: skip
-    add("--dtype", choices=("float16", "bfloat16"), help="of products of float32")
+    add_types(parser)
     add("--threads", type=int, metavar="N", help="for which schedules are chosen; by default all")
     add(
         "--problems", metavar="FILE",
@@ -49,6 +51,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write it; raises :class:`ModelError` for a model that has no such form."""
+    from rich.console import Console
+
     import tilewright
     from tilewright.cli._devices import with_threads
     from tilewright.cli._problems import write_problems
@@ -57,10 +61,12 @@ def run(args: argparse.Namespace) -> int:
 
     usual = args.target is None and args.threads is None  # a saved model has its own
     target = None if usual else with_threads(args.target or "llvm", args.threads)
-    model = tilewright.load(args.model, target=target, dtype=args.dtype)
+    kind = None if args.dtype == "int8" else args.dtype
+    model = tilewright.load(args.model, target=target, dtype=kind)
     if not isinstance(model, Model):
         raise ArgumentError(f"{args.model} is a kernel: kernel.export writes it")
-    inputs = arrays(args.input, model.inputs, 0)
+    inputs = arrays(args.input, model.inputs, 0, told=print)
+    model = quantized(model, args, Console(highlight=False))
     if args.problems:
         write_problems(Path(args.problems), model.problems(inputs, args.batch))
         if not args.output:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright.cli._run.search import LAYOUTS
+from tilewright.cli._run.types import add_types, quantized
 from tilewright.ir.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -65,17 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="where the model goes with its kernels for these inputs, for run and tilewright.load",
     )
-    add("--dtype", choices=("float16", "bfloat16", "int8"), help="of products of float32")
     add("--precision", choices=("winograd",), help="of 3x3 convolutions: in fewer products")
-    add(
-        "--calibration",
-        action="append",
-        default=[],
-        metavar="[NAME:]X",
-        help="a sample for int8, as --input; may be repeated",
-    )
-    add("--budget", type=float, metavar="R", help="relative error up to which int8 goes")
-    add("--percentile", type=float, default=100.0, metavar="P", help="of sizes in int8's ranges")
+    add_types(parser)
     group = parser.add_argument_group("checking")
     group.add_argument(
         "--expect",
@@ -183,7 +175,7 @@ def run(args: argparse.Namespace) -> int:
         console.print(line, markup=False, soft_wrap=True)
 
     inputs = arrays(args.input, model.inputs, args.seed, told=told)
-    model = _quantized(model, args, console)
+    model = quantized(model, args, console)
     runs = there(args, model, console) if args.remote else model
     begin = time.perf_counter()
     executor = runs.compile(inputs)
@@ -219,26 +211,6 @@ def run(args: argparse.Namespace) -> int:
     if args.json:
         _write_json(args.json, executor, (loaded, compiled), times, steps, differences)
     return 0 if all(d.fits for d in differences) else 1
-
-
-def _quantized(model: Model, args: argparse.Namespace, console: Console) -> Model:
-    """The model in int8, where that is wanted."""
-    from tilewright.cli._run.inputs import arrays
-    from tilewright.graph.calibrate import calibrated
-
-    if args.dtype != "int8":
-        if args.calibration or args.budget is not None or args.percentile != 100:
-            raise ArgumentError("--calibration, --budget and --percentile are for --dtype int8")
-        return model
-    if not args.calibration:
-        raise ArgumentError("--dtype int8 needs samples: --calibration X.npy, once for each")
-    samples = [arrays([x], model.inputs, args.seed, "--calibration") for x in args.calibration]
-    begin = time.perf_counter()
-    with console.status("measuring the samples, and what may be in int8"):
-        known = calibrated(model, samples, args.budget, args.percentile)
-    console.print(str(known), markup=False, soft_wrap=True)
-    console.print(f"calibrate: {time.perf_counter() - begin:.1f} s", markup=False)
-    return model.quantized(known)
 
 
 def _searched(

@@ -22,6 +22,9 @@ from tilewright.graph.rehearsal import Rehearsal, relative
 from tilewright.graph.rewrite import PRODUCTS
 from tilewright.graph.signature import arrays
 from tilewright.graph.value import Value
+from tilewright.ir.errors import TargetError
+from tilewright.target import Target
+from tilewright.tune.machine import machine
 
 if TYPE_CHECKING:
     from tilewright.graph.model import Model
@@ -43,8 +46,11 @@ def calibrated(
     change the outputs most where they alone are in 8 bits. The range of a value holds that
     ``percentile`` of its sizes in each sample; larger ones are clipped. Raises
     :class:`ModelError` without samples, for what no range is measured of, and for a percentile
-    below 50 or above 100.
+    below 50 or above 100. Where the device of its target is not here, all of that is measured on
+    the CPU: ranges are the same.
     """
+    if not _is_here(model.target):
+        model = model.again(Target.parse("llvm"))
     given = [_sample(model, x) for x in samples]
     if not given:
         raise ModelError("dtype int8 needs samples: calibration=[x, ...], arrays as run takes them")
@@ -55,6 +61,15 @@ def calibrated(
     known = _Samples(model, given, percentile)
     found = Quantization(known.ranges(), known.left())
     return found if budget is None else known.within(found, budget)
+
+
+def _is_here(target: Target) -> bool:
+    """Whether there is a device for a target."""
+    try:
+        machine(target, probe=False)
+    except TargetError:
+        return False
+    return True
 
 
 def _sample(model: Model, sample: Any) -> Arrays:

@@ -45,9 +45,8 @@ def arrays(
         if p.name not in found:
             shape = tuple(e if isinstance(e, int) else named.get(e, 1) for e in p.shape or ())
             found[p.name] = random(rng, shape, p.dtype)
-            told(
-                f"{p} is random, of {'x'.join(map(str, shape)) or 'one number'}{_unknown(p, named)}"
-            )
+            size = "x".join(map(str, shape)) or "one number"
+            told(f"{p} is not given: it is {size}{_unknown(p, named)}")
     return found
 
 
@@ -56,8 +55,7 @@ def _unknown(p: Parameter, named: Mapping[str, int]) -> str:
     ones = [str(e) for e in p.shape or () if not isinstance(e, int) and e not in named]
     if not ones:
         return ""
-    which = ", ".join(dict.fromkeys(ones))
-    return f": {which} {'are' if len(ones) > 1 else 'is'} 1 where no --input says more"
+    return f", {', '.join(dict.fromkeys(ones))} being 1 where nothing is said"
 
 
 def _parts(texts: Iterable[str], names: list[str], option: str) -> list[tuple[str, str]]:

@@ -22,11 +22,6 @@ def check_options(args: argparse.Namespace) -> None:
             "--remote measures no candidates: write --problems FILE, and search by `tilewright "
             "tune --problems FILE --remote HOST:PORT`; the next run takes what was found"
         )
-    if args.dtype == "int8":
-        raise ArgumentError(
-            "--remote takes a model in int8 from a file: --dtype int8 --save FILE without --remote "
-            "writes it, for the same --target"
-        )
 
 
 def there(args: argparse.Namespace, model: Model, console: Console) -> RemoteModel:
