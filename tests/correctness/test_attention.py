@@ -111,6 +111,17 @@ def test_its_rows_stay_in_registers(p, arch):
     assert [used.stack for used in kernel.resources.values()] == [0]
 
 
+def test_values_of_any_width_are_summed_in_whole_vectors():
+    """Of 36 elements, too, as MobileViT has: sums whose lanes are turned off are no registers."""
+    p = Attention(heads=2, rows=24, keys=32, depth=36, width=36)
+    target = Target.parse("llvm -threads=1 -arch=avx512")
+    (template,) = (t for t in templates(p, target) if t.name == "cpu.attention")
+    module = module_of(template.name, p, template.candidates(p, target)[0], target)
+    sums = [line for line in str(module).splitlines() if line.lstrip().startswith("Weighted[")]
+    assert sums
+    assert not any("# where" in line for line in sums)
+
+
 @pytest.mark.parametrize("p", PROBLEMS[4:6], ids=str)
 def test_all_candidates_for_a_cpu_are_right(p):
     machine = Target.parse("llvm")

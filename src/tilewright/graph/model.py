@@ -175,8 +175,11 @@ class Model:
         # An output of the host's that lies on an input is written when all has been read.
         read = {n: x for n, x in given.items() if isinstance(x, ArrayView)}
         check_apart(read, {n: view(x) for n, x in made.items()})
-        with in_memory(f"{self.name} with {executor.plan.nbytes:,} bytes of intermediate values"):
+        try:
             found = executor.run(given, outputs=made)
+        except MemoryError as error:
+            held = f"{self.name} with {executor.plan.nbytes:,} bytes of intermediate values"
+            raise ModelError(f"{held} needs more memory than there is: {error}") from error
         return {name: into.get(name, x) for name, x in found.items()}
 
     def bind(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> Callable[[], None]:

@@ -86,10 +86,10 @@ def arrays(
     for p in parameters:
         array: Argument = on(device, p.name, given[p.name])
         if array is None:
-            array = of_host(p.name, given[p.name])
-            if str(array.dtype) in p.also:
-                array = array.astype(storage_type(to_dtype(p.dtype)))
-            right = array.dtype == storage_type(to_dtype(p.dtype))
+            array, kind = of_host(p.name, given[p.name]), storage_type(to_dtype(p.dtype))
+            right = array.dtype == kind
+            if not right and str(array.dtype) in p.also:
+                array, right = array.astype(kind), True
         else:
             right = str(array.dtype) == p.dtype
         if not right:
@@ -162,6 +162,8 @@ def of_host(name: str, given: Any) -> np.ndarray[Any, Any]:
 
     Raises :class:`ModelError` for what no array can be made of.
     """
+    if isinstance(given, np.ndarray) and given.flags.c_contiguous:
+        return given
     try:
         if str(getattr(given, "dtype", "")) == "torch.bfloat16":  # NumPy has no such type
             bits = given.detach().contiguous().view(sys.modules["torch"].int16).numpy()

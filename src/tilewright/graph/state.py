@@ -54,8 +54,10 @@ class State:
 
     def empty(self, value: Value) -> Array:
         """Memory for a value."""
-        made = empty(value.shape, value.dtype, self.executor.device)
-        return made._memory if self.executor.device == "cpu" else made
+        if self.executor.device != "cpu":
+            return empty(value.shape, value.dtype, self.executor.device)
+        kind = storage_type(dtype(value.dtype))
+        return aligned(math.prod(value.shape) * kind.itemsize).view(kind).reshape(value.shape)
 
     def run(
         self,

@@ -5,6 +5,7 @@ These are bfloat16 and the floats of 8 bits; see :mod:`tilewright.ir.float8`.
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tilewright.ir.dtype import DType
@@ -28,6 +29,7 @@ def bits_type(t: DType) -> np.dtype[Any]:
     return np.dtype(f"uint{t.bits}")
 
 
+@functools.cache
 def storage_type(t: DType) -> np.dtype[Any]:
     """How NumPy holds ``t``: what it lacks as ml_dtypes' type where installed, else as bits."""
     import numpy as np

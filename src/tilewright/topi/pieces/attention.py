@@ -32,8 +32,9 @@ class AttentionTile:
 
 
 def declare_vectors(p: Any, tile: AttentionTile, batch: Any = None) -> AttentionDeclaration:
-    """The program of a problem, with scores of whole vectors of keys."""
-    return declare_attention(p, fill=Fill(keys=tile.lanes))
+    """The program of a problem, with scores of whole vectors of keys, and sums of whole vectors of
+    a value's elements."""
+    return declare_attention(p, fill=Fill(keys=tile.lanes, width=tile.lanes))
 
 
 @dataclass(frozen=True)
