@@ -17,7 +17,7 @@ from tilewright.topi import Conv
 from tilewright.topi.templates import TEMPLATES, templates
 
 EVERY = [(name, *case) for name, cases in CASES.items() for case in cases]
-#: Those whose kernels may be given the batch in each call.
+#: Those whose kernels take the batch of each call.
 ANY_BATCH = (
     "gpu.channel_pairs", "gpu.plane_bands", "gpu.plane_tiles", "gpu.pixel_tiles",
     "gpu.reduction_pixel_tiles", "gpu.plane_products", "gpu.plane_gradient",
