@@ -1,10 +1,10 @@
 """TVM's own tutorials through :mod:`tilewright.tvm`, unchanged but for their imports.
 
-``python benchmarks/tvm_tutorials.py CHECKOUT`` takes a checkout of TVM, 0.6 to 0.19 (nothing of it is
-kept here), and runs the tutorials of operators, schedules and AutoTVM, or those that are named, each in a
-process of its own, with ``from tilewright import tvm`` for ``import tvm``. It prints a line each,
-with the end of what went wrong. ``opt_conv_cuda``, ``opt_conv_tensorcore`` and ``tune_conv2d_cuda``
-need a GPU; those that a checkout lacks are passed over.
+``python benchmarks/tvm_tutorials.py CHECKOUT`` takes a checkout of TVM, 0.6 to 0.19 (nothing of it
+is kept here), and runs the tutorials of operators, schedules and AutoTVM, or those that are named,
+each in a process of its own, with ``from tilewright import tvm`` for ``import tvm``. It prints a
+line each, with the end of what went wrong; those that a checkout lacks are passed over.
+``opt_conv_cuda``, ``opt_conv_tensorcore`` and ``tune_conv2d_cuda`` need a GPU;
 ``--instead-of-cuda sim`` names another target to the rest.
 """
 

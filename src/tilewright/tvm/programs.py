@@ -331,6 +331,9 @@ class BuiltModule:
         """The device's part, whose ``get_source()`` is the kernels' text."""
         return [self] if self.kernel.target.is_gpu else []
 
+    def import_module(self, module: BuiltModule) -> None:
+        """Nothing: the device's part of a module is in it, also where it was saved and loaded."""
+
     @property
     def type_key(self) -> str:
         """The kind of its target."""
@@ -379,7 +382,9 @@ def build(
             for kernel in build(module, target=kind, verify=verify).kernels.values()
         ]
         return BuiltModule(*made)
-    machine = _target(target) if target is not None else current_target()
+    from tilewright.tvm.machines import make_target  # it loads modules, which are built here
+
+    machine = make_target(target) if target is not None else current_target()
     if isinstance(inputs, (list, tuple)):
         whole = IRModule()
         for module in inputs:
@@ -392,9 +397,3 @@ def build(
             return BuiltModule(build_kernel(inputs, None, machine, name, verify))
         inputs = IRModule(Program(inputs, given, name, others, dict(_config.get())))
     return BuiltModule(*(p.kernel(machine, verify) for p in inputs.programs.values()))
-
-
-def _target(given: Any) -> Target:
-    from tilewright.tvm.machines import make_target  # it loads modules, which are built here
-
-    return make_target(given)
