@@ -92,7 +92,9 @@ def inputs(tensors):
     return made
 
 
-@pytest.mark.parametrize("target", ["llvm", "sim"])
+@pytest.mark.parametrize(
+    "target", ["llvm", "sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
+)
 @pytest.mark.parametrize("name", CASES)
 def test_any_candidate_computes_what_is_declared(name, target):
     func, args, reference = CASES[name]
@@ -101,8 +103,9 @@ def test_any_candidate_computes_what_is_declared(name, target):
     for index in space.sample(4, rng):
         s, tensors = task.instantiate(space.get(int(index)))
         arrays = inputs(tensors)
-        out = tvm.nd.empty([int(d) for d in tensors[-1].shape])
-        tvm.build(s, tensors, target)(*map(tvm.nd.array, arrays), out)
+        device = tvm.device(target)
+        out = tvm.nd.empty([int(d) for d in tensors[-1].shape], device=device)
+        tvm.build(s, tensors, target)(*(tvm.nd.array(a, device) for a in arrays), out)
         wanted = reference(*(a.astype("float64") if a.dtype == "float32" else a for a in arrays))
         np.testing.assert_allclose(out.numpy(), wanted, rtol=1e-4, atol=1e-5)
 

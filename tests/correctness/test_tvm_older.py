@@ -88,6 +88,34 @@ def test_two_variables_of_one_name_are_two():
     assert (out.numpy() == a.T).all()
 
 
+def test_inputs_are_in_the_order_in_which_they_are_read():
+    x, indptr = te.placeholder((9, 4), name="x"), te.placeholder((6,), "int32", name="indptr")
+    indices, values = te.placeholder((20,), "int32"), te.placeholder((20,))
+
+    def row(i, j):
+        k = te.reduce_axis((0, indptr[i + 1] - indptr[i]))
+        at = indptr[i] + k
+        return te.sum(values[at] * x[indices[at], j], axis=k)
+
+    product = te.compute((5, 4), row)
+    assert product.op.input_tensors == [indptr, values, indices, x]
+    shown = tvm.lower(te.create_schedule(product.op), [x, indptr, indices, values, product])
+    assert shown.astext(show_meta_data=False) == str(shown)
+
+
+def test_a_context_leaves_the_proofs_out():
+    x, at = te.placeholder((9,), name="x"), te.placeholder((4,), "int32", name="at")
+    picked = te.compute((4,), lambda i: x[at[i]], name="picked")
+    s = te.create_schedule(picked.op)
+    with pytest.raises(tvm.TVMError, match="reads x within its shape"):
+        tvm.build(s, [x, at, picked])
+    with tvm.transform.PassContext(config={"tilewright.verify": False}):
+        func = tvm.build(s, [x, at, picked])
+    a, out = rng.random(9, "float32"), tvm.nd.empty((4,))
+    func(tvm.nd.array(a), tvm.nd.array(np.array([8, 0, 3, 3], "int32")), out)
+    assert (out.numpy() == a[[8, 0, 3, 3]]).all()
+
+
 def test_functions_are_chosen_by_the_target():
     @tvm.target.generic_func
     def chosen(x):

@@ -15,7 +15,7 @@ from tilewright.ir.expr import Expr, Load, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import Value, as_expr, as_index, const
 from tilewright.ir.stmt import Evaluate, Stmt
-from tilewright.ir.visit import exprs
+from tilewright.ir.visit import children, exprs
 from tilewright.te.axes import axis_kind, declared
 from tilewright.te.settled import settled
 from tilewright.te.tensor import Tensor, as_shape, make_buffer, tensor_of
@@ -102,6 +102,26 @@ class ComputeOp(Operation):
                 tensor = tensor_of(node.buffer) if isinstance(node, Load) else None
                 if tensor is not None:
                     found[tensor] = None
+        return list(found)
+
+    @property
+    def input_tensors(self) -> list[Tensor]:
+        """:attr:`inputs` in TVM's order: what an index or an extent is read from comes before what
+        it is used for."""
+        found: dict[Tensor, None] = {}
+        seen = set[Any]()
+        stack: list[tuple[Any, bool]] = [(e, False) for e in reversed(self.body)]
+        while stack:
+            e, done = stack.pop()
+            if done:
+                tensor = tensor_of(e.buffer)
+                if tensor is not None:
+                    found[tensor] = None
+            elif e not in seen:
+                seen.add(e)
+                stack += [(e, True)] * isinstance(e, Load)
+                domains = [a.dom.extent for a in e.axes if a.dom] if isinstance(e, Reduce) else []
+                stack += [(x, False) for x in reversed([*domains, *children(e)])]
         return list(found)
 
     def derive(

@@ -37,6 +37,7 @@ from tilewright.tvm.packed import raise_what_was_raised
 #: Options of TVM's passes that have no effect here, where the passes are others.
 _NO_EFFECT = ("relay.", "te.", "testing.", "tir.")
 _ADDED = ("tir.add_lower_pass",)
+_VERIFY = "tilewright.verify"  # no option of TVM's
 
 _config: ContextVar[Mapping[str, Any]] = ContextVar("pass_context", default={})  # noqa: B039
 
@@ -145,7 +146,7 @@ class IRModule:
         """Take in the functions of another module, over those of the same name."""
         self.programs.update(other.programs)
 
-    def text(self, style: str = "script") -> str:
+    def text(self, style: str = "script", **_: Any) -> str:
         """The programs with flat indices, in the style "script" (2024) or "2017"."""
         if style not in ("script", "2017"):
             raise ValueError(f'the styles are "script" and "2017", not {style!r}')
@@ -218,13 +219,13 @@ def pass_context(
     **more: Any,
 ) -> Iterator[None]:
     """TVM's ``PassContext``: what ``config`` says of vectors and of unrolling holds for schedules
-    that are lowered within.
+    that are lowered within; ``{"tilewright.verify": False}`` builds without proofs.
 
     Raises :class:`LoweringError` for a pass to be added, and for what is no option of TVM's.
     """
     options = {**_config.get(), **(config or {}), **{f"tir.{k}": v for k, v in more.items()}}
     for name, value in options.items():
-        if name in _ADDED or not name.startswith(_NO_EFFECT):
+        if name in _ADDED or not (name.startswith(_NO_EFFECT) or name == _VERIFY):
             raise LoweringError(
                 f"PassContext(config={{{name!r}: {value!r}}}): the passes are fixed; a schedule "
                 "says what to do to its loops, for example s[stage].pragma(axis, "
@@ -287,10 +288,6 @@ def configured(s: Schedule, config: Mapping[str, Any]) -> Iterator[None]:
                     stage.marks[axis].kind, stage.marks[axis].pragmas = marks[axis]
 
 
-def _is_one(extent: Any) -> bool:
-    return is_const(extent, 1)
-
-
 class BuiltModule:
     """What :func:`build` returns: call it with arrays, one each argument."""
 
@@ -305,7 +302,8 @@ class BuiltModule:
     def _argument(self, arg: Any, param: Any) -> Any:
         """A number for a scalar that is no integer, in memory."""
         number = isinstance(arg, (int, float, np.number))
-        if not number or not isinstance(param, Buffer) or [*map(_is_one, param.shape)] != [True]:
+        one = isinstance(param, Buffer) and len(param.shape) == 1 and is_const(param.shape[0], 1)
+        if not (number and one):
             return arg
         device = self.kernel.target.kind if self.kernel.target.kind in ("cuda", "opencl") else "cpu"
         return array(np.full(1, arg, str(param.dtype)), device)
@@ -330,6 +328,9 @@ class BuiltModule:
     def imported_modules(self) -> list[BuiltModule]:
         """The device's part, whose ``get_source()`` is the kernels' text."""
         return [self] if self.kernel.target.is_gpu else []
+
+    def import_module(self, module: BuiltModule) -> None:
+        """Nothing: the device's part of a module is in it, also where it was saved and loaded."""
 
     @property
     def type_key(self) -> str:
@@ -372,6 +373,7 @@ def build(
     and ``runtime`` are TVM's, and not needed. ``inputs`` may be a list of modules, or modules by
     target. ``verify=False`` leaves the proofs out. Raises as :func:`tilewright.build` does.
     """
+    verify = verify and bool(_config.get().get(_VERIFY, True))
     if isinstance(inputs, Mapping):
         made = [
             kernel
@@ -379,7 +381,9 @@ def build(
             for kernel in build(module, target=kind, verify=verify).kernels.values()
         ]
         return BuiltModule(*made)
-    machine = _target(target) if target is not None else current_target()
+    from tilewright.tvm.machines import make_target  # it loads modules, which are built here
+
+    machine = make_target(target) if target is not None else current_target()
     if isinstance(inputs, (list, tuple)):
         whole = IRModule()
         for module in inputs:
@@ -392,9 +396,3 @@ def build(
             return BuiltModule(build_kernel(inputs, None, machine, name, verify))
         inputs = IRModule(Program(inputs, given, name, others, dict(_config.get())))
     return BuiltModule(*(p.kernel(machine, verify) for p in inputs.programs.values()))
-
-
-def _target(given: Any) -> Target:
-    from tilewright.tvm.machines import make_target  # it loads modules, which are built here
-
-    return make_target(given)
