@@ -35,8 +35,8 @@ _SHARED = 160 * 1024
 #: Of warpgroups: keys of a step; how many could be multiplied in the time that a step costs beside
 #: them; registers that a compiler does without; and what few warps of an SM wait for each other.
 _GROUP_STEPS, _STEP, _SPARED, _LATE = (64, 96, 128), 24, 32, 2.75
-#: How much longer steps take whose mask is not read a step ahead.
-_SEEN = 1.1
+#: How much longer steps take that read as much of a mask ahead as more keys than these have.
+_SEEN, _NARROW = 1.12, 64
 #: Warps, keys of a step, and how many copies of what a step reads; registers of a thread, at most,
 #: and how much faster keys are read for twice as many rows.
 _WARPS, _STEPS, _STAGES, _MOST_HELD, _TWICE = range(1, 9), (64, 32), (3, 2), 240, 0.75
@@ -102,8 +102,8 @@ def _waits(warps: int, held: int, shared: int, late: float) -> float:
 
 def attention_group_times(p: Attention, target: Target) -> dict[AttentionGroupTile, float]:
     """For :func:`~tilewright.topi.sketches.attention_wgmma.schedule_attention_wgmma`, with
-    how long they take beside one another, in no unit: in rounds of the blocks that all SMs have
-    room for, as many warps as there are."""
+    how long they take beside one another, in no unit: of the blocks that an SM has, as many at once
+    as it has room for, and of the longest one, which may begin last."""
     depth, width = (-(-n // 64) * 64 for n in (p.depth, p.width))
     whole = [-(-p.keys // 16) * 16] if p.keys <= _KEYS else []
     found, masked = dict[AttentionGroupTile, float](), reads_mask_ahead(p)
@@ -115,17 +115,22 @@ def attention_group_times(p: Attention, target: Target) -> dict[AttentionGroupTi
         shared = 2 * (stages * step * (depth + width) + rows * depth)
         held = 28 + width // 2 + (step // 2 if steps == 1 else step * 3 // 4)
         held += step * tile.masks // 8 * masked
-        if shared > H200.block_shared - RESERVED or held - _SPARED > most:
+        # What is read of a mask is held while it is awaited.
+        if shared > H200.block_shared - RESERVED or held - _SPARED * (not masked) > most:
             continue
-        blocks = p.batch * p.heads * -(-p.rows // rows)
-        resident = occupancy(H200, 4 * groups, min(held, most), shared)
-        resident = min(max(1, resident), -(-blocks // H200.sms))
-        rounds = -(-blocks // (H200.sms * resident))
+        each = -(-p.batch * p.heads * -(-p.rows // rows) // H200.sms)
+        resident = max(1, occupancy(H200, 4 * groups, min(held, most), shared))
+        full, rest = divmod(each, resident)
         # Blocks that all begin at once wait for the one with most steps.
-        taken = _taken(p, rows, step) if p.causal and rounds > 1 else steps
-        work = groups * taken * (step + _STEP)
-        cost = rounds * resident * work * (1 + _LATE / (4 * groups * resident))
-        found[tile] = cost * (_SEEN if masked and tile.masks == 1 else 1.0)
+        taken = _taken(p, rows, step) if p.causal and each > resident else steps
+        work = groups * (step + _STEP)
+
+        def time(blocks: int, work: float = work, groups: int = groups) -> float:
+            """Of a step of some blocks at once."""
+            return blocks * work * (1 + _LATE / (4 * groups * blocks)) if blocks else 0.0
+
+        cost = taken * (full * time(resident) + time(rest)) + (steps - taken) * time(1)
+        found[tile] = cost * (_SEEN if masked and step > _NARROW else 1.0)
     return found
 
 
