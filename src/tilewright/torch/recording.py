@@ -66,8 +66,9 @@ class Recording:
     stored : what it is recorded with in the place of what is ``own``, of the same addresses. The
         list is emptied, so that others may lie there once it is read.
 
-    ``results`` are those that were recorded. Those that are inputs are ``passed``: of each place
-    that of the input. Raises :class:`RuntimeError` where a result's elements share memory.
+    ``results`` are those that were recorded. Those that lie in inputs are ``passed``: of each place
+    that of the input, and how it lies there where it is not the input itself. Raises
+    :class:`RuntimeError` where elements of a result share memory.
     """
 
     def __init__(
@@ -82,15 +83,20 @@ class Recording:
         instead.update(zip(own, stored or (), strict=stored is not None))
         taken = [instead.get(k, x) for k, x in enumerate(given)]
         instead.clear()
-        inputs = {id(given[k]): k for k in own} if stored is None else {}
+        inputs = {_memory(given[k]): k for k in own} if stored is None else {}
         if stored:
             stored.clear()
         made, self._replay = record(run, taken)
         self.results = list(made)
-        self.passed = {k: inputs[id(x)] for k, x in enumerate(self.results) if id(x) in inputs}
+        tensors = {k: x for k, x in enumerate(self.results) if isinstance(x, torch.Tensor)}
+        self.passed = {
+            k: (place, None if x is given[place] else (x.shape, x.stride(), x.storage_offset()))
+            for k, x in tensors.items()
+            if (place := inputs.get(_memory(x), -1)) >= 0
+        }
         kinds: dict[torch.dtype, list[int]] = {}
-        for k, x in enumerate(self.results[:returned]):
-            if isinstance(x, torch.Tensor) and k not in self.passed:
+        for k, x in tensors.items():
+            if k < returned and k not in self.passed:
                 kinds.setdefault(x.dtype, []).append(k)
         self._returned = [
             (places, [self.results[k] for k in places], [like(self.results[k]) for k in places])
@@ -103,8 +109,8 @@ class Recording:
             torch._foreach_copy_(self._into, [given[k] for k in self._copied])
         self._replay()
         results = list(self.results)
-        for k, place in self.passed.items():
-            results[k] = given[place]
+        for k, (place, lies) in self.passed.items():  # with the version that the input has
+            results[k] = given[place] if lies is None else given[place].as_strided(*lies)
         for places, sources, makes in self._returned:
             made = [make() for make in makes]
             torch._foreach_copy_(made, sources)
@@ -122,6 +128,10 @@ def addresses(given: Sequence[Any], places: Sequence[int]) -> list[int]:
     return [given[k].data_ptr() for k in places]
 
 
+def _memory(x: torch.Tensor) -> int:
+    return x.untyped_storage()._cdata  # type: ignore[no-any-return]
+
+
 def like(x: torch.Tensor) -> Callable[[], torch.Tensor]:
     """What makes tensors that lie as one does. Raises :class:`RuntimeError` where elements share
     memory."""
@@ -132,7 +142,8 @@ def like(x: torch.Tensor) -> Callable[[], torch.Tensor]:
 
 def same_memory(x: torch.Tensor) -> torch.Tensor:
     """A tensor on the memory of another one, which it does not keep."""
-    nbytes = x.numel() * x.itemsize
+    last = sum((n - 1) * s for n, s in zip(x.shape, x.stride(), strict=True))
+    nbytes = (last + 1) * x.itemsize if x.numel() else 0
     storage = torch._C._construct_storage_from_data_pointer(x.data_ptr(), x.device, nbytes)
     made = torch.empty(0, dtype=x.dtype, device=x.device)
     return made.set_(storage, 0, x.shape, x.stride())

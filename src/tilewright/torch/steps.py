@@ -87,51 +87,52 @@ class Steps:
         self._results = len(graph.graph.output_node().args[0])
         return functools.partial(self._boxed, self._backward)
 
-    def _boxed(self, replay: Callable[[Run, list[Any]], list[Any] | None], run: Run) -> Run:
+    def _boxed(self, call: Callable[[Run, list[Any]], Any], run: Run) -> Run:
         if self.reason or recording.recorder(self._device) is None:
             return run
 
         def run_or_replay(given: list[Any]) -> Any:
-            results = replay(run, given)
-            if results is None:
-                return run(given)
-            given.clear()
-            return results
+            return call(run, given)
 
         run_or_replay._boxed_call = True  # type: ignore[attr-defined]
         return run_or_replay
 
-    def _forward(self, run: Run, given: list[Any]) -> list[Any] | None:
-        if not self._lock.acquire(blocking=False):
-            return None  # another thread is here
-        try:
-            self._last = next(_calls)
-            if self._is_stored() or not self._may_replay():
+    def _forward(self, run: Run, given: list[Any]) -> Any:
+        results = None
+        if self._lock.acquire(blocking=False):  # or another thread is here
+            try:
+                results = self._replay_forward(run, given)
+            finally:
+                self._lock.release()
+        return run(given) if results is None else results
+
+    def _replay_forward(self, run: Run, given: list[Any]) -> list[Any] | None:
+        self._last = next(_calls)
+        if self._is_stored() or not self._may_replay():
+            return None
+        if self.reason:  # the backward graph could not be recorded
+            self._release()
+            return None
+        key = [
+            (x.shape, x.stride()) if isinstance(x := given[k], torch.Tensor) else x
+            for k in self._others
+        ]
+        if not self._passes or self._key != key or not self._passes[0].reads(given):
+            if not self._is_due((key, addresses(given, self._static))):
                 return None
-            if self.reason:  # the backward graph could not be recorded
-                self._release()
+            self._record_forward(run, given)
+            if not self._passes:
                 return None
-            key = [
-                (x.shape, x.stride()) if isinstance(x := given[k], torch.Tensor) else x
-                for k in self._others
-            ]
-            if not self._passes or self._key != key or not self._passes[0].reads(given):
-                if not self._is_due((key, addresses(given, self._static))):
-                    return None
-                self._record_forward(run, given)
-                if not self._passes:
-                    return None
-                self._key = key
-            self._seen = None
-            self._follow()
-            results = self._passes[0](given)
-            first = self._token_at
-            results[first] = same_memory(results[first])
-            self._token = StorageWeakRef(results[first].untyped_storage())
-            self._is_read = False
-            return results
-        finally:
-            self._lock.release()
+            self._key = key
+        self._seen = None
+        self._follow()
+        results = self._passes[0](given)
+        given.clear()
+        first = self._token_at
+        results[first] = same_memory(results[first])
+        self._token = StorageWeakRef(results[first].untyped_storage())
+        self._is_read = False
+        return results
 
     def _is_due(self, found: Any) -> bool:
         """Whether steps like this one are to be recorded now."""
@@ -165,28 +166,37 @@ class Steps:
         self._passes = [made]
         _all.add(self)
 
-    def _backward(self, run: Run, given: list[Any]) -> list[Any] | None:
+    def _backward(self, run: Run, given: list[Any]) -> Any:
         with self._lock:
-            keeps = torch._C._autograd._get_current_graph_task_keep_graph()
-            if not self._is_of_last(given):
-                self._steps += not keeps
-                return None
-            if self._is_read:
-                raise RuntimeError(
-                    "Trying to backward through the graph a second time: what was stored for it "
-                    "is gone. Specify retain_graph=True in the first call"
-                )
-            self._follow()
-            if keeps or not self._may_replay():
-                return None
-            if len(self._passes) < 2 and self._stored:
-                self._record_backward(run, given)
-            if len(self._passes) < 2 or not self._passes[1].reads(given):
-                return None
-            made = self._passes[1]
-            results = made(given)
-            self._is_read = True
-            return results
+            is_of_last = self._is_of_last(given)
+            token = given[self._token_in] if is_of_last else None
+            results = self._replay_backward(run, given, is_of_last)
+        if results is None:
+            results = run(given)
+        del token  # what is stored is read until here
+        return results
+
+    def _replay_backward(self, run: Run, given: list[Any], is_of_last: bool) -> list[Any] | None:
+        keeps = torch._C._autograd._get_current_graph_task_keep_graph()
+        if not is_of_last:
+            self._steps += not keeps
+            return None
+        if self._is_read:
+            raise RuntimeError(
+                "Trying to backward through the graph a second time: what was stored for it is "
+                "gone. Specify retain_graph=True in the first call"
+            )
+        self._follow()
+        if keeps or not self._may_replay():
+            return None
+        if len(self._passes) < 2 and self._stored:
+            self._record_backward(run, given)
+        if len(self._passes) < 2 or not self._passes[1].reads(given):
+            return None
+        results = self._passes[1](given)
+        given.clear()
+        self._is_read = True
+        return results
 
     def _is_of_last(self, given: list[Any]) -> bool:
         """Whether this is the backward pass of the last forward pass that was replayed."""
