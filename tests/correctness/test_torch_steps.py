@@ -335,6 +335,31 @@ def test_two_models_and_two_graphs_of_one(sides):
     assert sides.passes == 4
 
 
+def test_two_models_in_turn(sides):
+    """One's results are the other's input, and its gradients pass through both."""
+
+    class Maker(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(nn.Conv2d(3, 3, 3, padding=1), nn.Tanh())
+
+        def forward(self, x):
+            return self.layers(x)
+
+    makers = copy.copy(sides).of(Maker())
+    sides.of(Net())
+    both = dict(zip(sides.models, zip(makers.models, makers.calls, strict=True), strict=True))
+
+    def step(model, call):
+        maker, make = both[model]
+        descend(model, (call(sides.images()) - call(make(sides.images()).detach())).sum())
+        made = make(sides.images())
+        descend(maker, call(made).square().sum())
+        return [made, *(p.grad for p in maker.parameters())]
+
+    sides.run(step, 6)
+
+
 def test_memory_of_what_runs_no_more_is_free(sides):
     other = copy.copy(sides).of(Net())
     other.run(lambda model, call: descend(model, call(sides.images()).square().sum()), 4)
@@ -453,3 +478,43 @@ def test_steps_under_autocast_with_scaled_gradients():
 
     sides.run(step, 30)
     assert sides.passes == 2
+
+
+@pytest.mark.needs_cuda
+def test_graphs_keep_what_a_step_takes():
+    """The memory of a forward pass and of a backward pass is the same."""
+    layers = [
+        m
+        for _ in range(8)
+        for m in (nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
+    ]
+    sides = Sides("cuda", None).of(nn.Sequential(*layers))
+    x = torch.randn(16, 16, 128, 128, device="cuda")
+
+    def kept():
+        found = torch.cuda.memory_snapshot()
+        return sum(s["total_size"] for s in found if tuple(s["segment_pool_id"]) != (0, 0))
+
+    def step(model, call):
+        descend(model, call(x).square().mean())
+
+    sides.run(step, 2)
+    sides.models[0].zero_grad()
+    sides.models[1].zero_grad()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step(sides.models[1], sides.calls[1])
+    peak = torch.cuda.max_memory_allocated() - before
+    step(sides.models[0], sides.calls[0])
+    held = kept()
+    sides.models[0].zero_grad()
+    sides.models[1].zero_grad()
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    step(sides.models[0], sides.calls[0])
+    beside = torch.cuda.max_memory_allocated() - before
+    print(f"{peak / 2**20:.0f} MiB a step, {held / 2**20:.0f} kept, {beside / 2**20:.0f} beside")
+    assert 0.5 * peak < held < 1.25 * peak + 2**26
+    assert beside < 0.1 * peak
