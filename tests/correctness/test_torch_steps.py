@@ -12,10 +12,11 @@ from tests.support.recorded import Recorder
 torch = pytest.importorskip("torch")
 nn = torch.nn
 
-from tilewright.torch import recording, steps  # noqa: E402
+from tilewright.torch import recording  # noqa: E402
 from tilewright.torch.backend import tilewright  # noqa: E402
 
 pytestmark = pytest.mark.needs_torch
+REPLAY = {"replay": True}
 
 
 @pytest.fixture(autouse=True)
@@ -48,14 +49,16 @@ class Sides:
 
     def __init__(self, device, record):
         self.device, self.record = device, record
-        self.made = []
 
-    def of(self, model):
+    def of(self, model, wrap=lambda m: m):
         models = [model.to(self.device), copy.deepcopy(model).to(self.device)]
-        self.models = [m.train() for m in models]
+        self.models, self.found = [m.train() for m in models], []
+        ours, theirs = self.models
+        replayed = functools.partial(tilewright, options=REPLAY, report=self.found.append)
+        launched = functools.partial(tilewright, options={"replay": False})
         self.calls = [
-            torch.compile(m, backend=functools.partial(tilewright, options={"replay": replay}))
-            for m, replay in zip(self.models, (True, False), strict=True)
+            torch.compile(wrap(ours), backend=replayed),
+            torch.compile(wrap(theirs), backend=launched),
         ]
         return self
 
@@ -80,8 +83,7 @@ class Sides:
     @property
     def passes(self):
         """How many passes of the first model are recorded."""
-        known = [s for s in steps._all if s._passes]
-        return sum(len(s._passes) for s in known)
+        return sum(len(s._passes) for s in {t.steps for t in self.found if t.steps})
 
 
 def descend(model, loss, **kwargs):
@@ -367,6 +369,7 @@ def test_memory_of_what_runs_no_more_is_free(sides):
     sides.of(Net())
     sides.run(lambda model, call: descend(model, call(sides.images()).square().sum()), 3)
     assert sides.passes == 2
+    assert other.passes == 0
 
 
 @pytest.mark.parametrize("fails", [0, 1])
@@ -394,6 +397,7 @@ def test_what_changes_its_input_is_launched(sides):
 
     sides.run(step)
     assert sides.passes == 0
+    assert "steps are not replayed: aten.copy_.default changes" in str(sides.found[0])
 
 
 def test_one_process_of_many(sides, tmp_path):
@@ -404,14 +408,7 @@ def test_one_process_of_many(sides, tmp_path):
         pytest.skip("PyTorch has no such processes")
     dist.init_process_group(backend, f"file://{tmp_path}/group", rank=0, world_size=1)
     try:
-        sides.of(Net())
-        wrap = torch.nn.parallel.DistributedDataParallel
-        sides.calls = [
-            torch.compile(
-                wrap(m), backend=functools.partial(tilewright, options={"replay": replay})
-            )
-            for m, replay in zip(sides.models, (True, False), strict=True)
-        ]
+        sides.of(Net(), torch.nn.parallel.DistributedDataParallel)
         sides.run(lambda model, call: descend(model, call(sides.images()).square().sum()), 5)
         assert sides.passes == 2
     finally:

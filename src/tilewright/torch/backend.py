@@ -50,11 +50,12 @@ def tilewright(
     def compiler(freezes: bool) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
             static = static_inputs(graph)
-            replaying = replayed(graph, static) if found["replay"] else _as_it_is
+            replaying, steps = replayed(graph, static if found["replay"] else None)
             made, taken = partition(
                 graph, static, freezes and bool(found["freeze"]), found["shapes"],
                 found["precision"] or "", not freezes,
             )  # fmt: skip
+            taken.steps = steps
             if report is not None:
                 report(taken)
             if not freezes:
@@ -92,10 +93,6 @@ def checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
     if made["precision"] not in (None, *ALLOWED):
         raise ArgumentError(f"precision is {' or '.join(ALLOWED)}, not {made['precision']!r}")
     return made
-
-
-def _as_it_is(run: Callable[..., Any]) -> Callable[..., Any]:
-    return run
 
 
 def static_inputs(graph: fx.GraphModule) -> list[fx.Node]:

@@ -270,10 +270,15 @@ def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModu
     return forward, backward
 
 
-def replayed(graph: fx.GraphModule, static: Collection[fx.Node]) -> Callable[[Run], Run]:
-    """What makes of what runs a graph of a training step what replays it where that is right."""
+def replayed(
+    graph: fx.GraphModule, static: Collection[fx.Node] | None
+) -> tuple[Callable[[Run], Run], Steps | None]:
+    """What makes of what runs a graph of a training step what replays it where that is right, and
+    the steps that it is of; nothing where ``static`` is None."""
     found = graph.meta.get(_STEPS)
-    return (lambda run: run) if found is None else found(graph, static)
+    if found is None or static is None:
+        return lambda run: run, None
+    return found(graph, static), found.__self__
 
 
 def obstacle(graph: fx.GraphModule, static: Collection[fx.Node]) -> str:
