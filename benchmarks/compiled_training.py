@@ -147,6 +147,7 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
         found = gradients(side, "float16")
         side.wait()
         first[label] = time.perf_counter() - begin
+        print(f"{name}, {label}: first step {first[label]:.1f} s", flush=True)
         if wanted is not None:
             errors[label] = float((found - wanted).norm() / wanted.norm())
     print({"model": name, "first step s": first, "errors": errors, **taken(graphs)}, flush=True)

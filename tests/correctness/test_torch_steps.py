@@ -78,7 +78,7 @@ class Sides:
                 found.append([*(made or []), *grads, *model.buffers()])
             torch.manual_seed(seed + 1)
             for ours, theirs in zip(*found, strict=True):
-                assert ours is theirs or torch.equal(ours, theirs)
+                assert ours is theirs or torch.equal(ours.nan_to_num(7.0), theirs.nan_to_num(7.0))
 
     @property
     def passes(self):
@@ -99,7 +99,9 @@ def test_steps_are_those_that_are_launched(sides):
     sides.of(Net())
 
     def step(model, call):
+        before = [b._version for b in model.buffers()]
         y = call(sides.images())
+        assert all(b._version > old for b, old in zip(model.buffers(), before, strict=True))
         descend(model, y.square().sum())
         return [y, *(p.detach().clone() for p in model.parameters())]
 
@@ -200,13 +202,12 @@ def test_inference_between_passes(sides):
         loss = call(sides.images()).square().sum()
         with torch.no_grad():
             y = call(sides.images())
-            z = call(sides.images(2))
         descend(model, loss)
         model.eval()
         with torch.no_grad():
             w = call(sides.images())
         model.train()
-        return [y, z, w]
+        return [y, w]
 
     sides.run(step)
     assert sides.passes == 2
@@ -485,7 +486,8 @@ def test_graphs_keep_what_a_step_takes():
         for _ in range(8)
         for m in (nn.Conv2d(16, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU())
     ]
-    sides = Sides("cuda", None).of(nn.Sequential(*layers))
+    head = nn.AdaptiveAvgPool2d(1), nn.Flatten()
+    sides = Sides("cuda", None).of(nn.Sequential(*layers, *head))
     x = torch.randn(16, 16, 128, 128, device="cuda")
 
     def kept():

@@ -11,7 +11,7 @@ import functools
 import itertools
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -295,11 +295,24 @@ def obstacle(graph: fx.GraphModule, static: Collection[fx.Node]) -> str:
             return f"{target} may do more than compute"
         if _AWAITED.intersection(target.tags):
             return f"the host waits for {target}"
-        changed = node.all_input_nodes if target._schema.is_mutable else ()
-        for *_, owner in map(joined.owners, changed):
-            if owner.op == "placeholder" and owner not in static:
-                return f"{target} changes {owner}"
+    for node, owner in _changes(graph):
+        if owner not in static:
+            return f"{node.target} changes {owner}"
     return ""
+
+
+def _changes(graph: fx.GraphModule) -> Iterator[tuple[fx.Node, fx.Node]]:
+    """The nodes that change inputs, with these."""
+    for node in graph.graph.nodes:
+        schema = getattr(node.target, "_schema", None)
+        for place, argument in enumerate(schema.arguments if schema else ()):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            own = node.args[place] if place < len(node.args) else node.kwargs.get(argument.name)
+            for x in own if isinstance(own, (list, tuple)) else [own]:
+                *_, owner = joined.owners(x) if isinstance(x, fx.Node) else [node]
+                if owner.op == "placeholder":
+                    yield node, owner
 
 
 def _tensors(node: fx.Node) -> list[torch.Tensor]:
