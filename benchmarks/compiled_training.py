@@ -3,11 +3,11 @@
 Architectures of timm's and RepLKNet-31B on random images under autocast to float16, channels last:
 the forward pass, cross entropy, the backward pass with a gradient scaler and a step of AdamW, with
 a rate of zero so that gradients are the same in any step. Eager mode, torch.compile, by its default
-and with CUDA graphs (`mode="reduce-overhead"`), and ours take turns in one process; "launched" is
-ours without CUDA graphs. Times are medians on the host's clock, which waits for the device. Before
-that, gradients of the first step of each, and of one behind those in which graphs are recorded, are
-compared with those of eager mode in float32: the relative error of all of them together, which for
-16 bits is what eager mode with autocast has, too.
+and with CUDA graphs (`mode="reduce-overhead"`), and ours, which replays steps as CUDA graphs, take
+turns in one process; "launched" is ours without them. Times are medians on the host's clock, which
+waits for the device. Before that, gradients of the first step of each, and of one behind those in
+which graphs are recorded, are compared with those of eager mode in float32: the relative error of
+all of them together, which for 16 bits is what eager mode with autocast has, too.
 
     PYTHONPATH=src python benchmarks/compiled_training.py [--models resnet50] [--batch 64]
 
