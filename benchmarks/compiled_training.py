@@ -221,6 +221,9 @@ def main() -> None:
         "--together", type=int, nargs="?", const=-1, default=0, metavar="N",
         help="compile N models at once, or all",
     )  # fmt: skip
+    parser.add_argument(
+        "--ready", type=float, default=300, help="seconds that a model may compile, with others"
+    )
     parser.add_argument("--left", action="store_true", help="list the operators of each graph")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
@@ -228,7 +231,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     alone = (one(name, options) for name in options.models)
     several = options.together and len(options.models) > 1
-    for made in together.rows(options.models, max(options.together, 0)) if several else alone:
+    at_once = max(options.together, 0)
+    beside = together.rows(options.models, at_once, options.ready) if several else alone
+    for made in beside:
         rows.append(made)
         print(json.dumps(made), flush=True)
         if together.is_started():
