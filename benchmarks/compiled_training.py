@@ -1,18 +1,22 @@
 """Training steps by `torch.compile(backend="tilewright")` on a GPU, beside PyTorch's own compiler.
 
 Architectures of timm's and RepLKNet-31B on random images under autocast to float16, channels last:
-the forward pass, cross entropy, the backward pass with a gradient scaler and a step of AdamW. Eager
-mode, torch.compile and ours take turns in one process; times are medians on the host's clock, which
-waits for the device. Before that, gradients of one step of each are compared with those of eager
-mode in float32: the relative error of all of them together, which for 16 bits is what eager mode
-with autocast has, too.
+the forward pass, cross entropy, the backward pass with a gradient scaler and a step of AdamW, with
+a rate of zero so that gradients are the same in any step. Eager mode, torch.compile, by its default
+and with CUDA graphs (`mode="reduce-overhead"`), and ours, which replays steps as CUDA graphs, take
+turns in one process; "launched" is ours without them. Times are medians on the host's clock, which
+waits for the device. Before that, gradients of the first step of each, and of one behind those in
+which graphs are recorded, are compared with those of eager mode in float32: the relative error of
+all of them together, which for 16 bits is what eager mode with autocast has, too.
 
     PYTHONPATH=src python benchmarks/compiled_training.py [--models resnet50] [--batch 64]
 
-"MiB" is what a step allocates at its peak beyond the model and its optimizer, "GPU ms" how long
-the GPU was at work in one profiled step, with how many kernels ever. What was measured is written
-after each model. With `--profile` the kernels of one step of ours are listed, the longest first;
-with `--together` all models compile at once, or two with `--together 2`.
+"MiB" is what a step allocates at its peak beyond the model and its optimizer, "graphs MiB" what
+CUDA graphs keep of it between steps, "host ms" after how long the host has launched a forward and a
+backward pass, "GPU ms" how long the GPU was at work in one profiled step, with how many kernels
+ever. What was measured is written after each model. With `--profile` the kernels of one step of
+ours are listed, the longest first; with `--together` all models compile at once, or two with
+`--together 2`.
 """
 
 from __future__ import annotations
@@ -26,6 +30,7 @@ import pathlib
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from typing import Any
 
 import measure
@@ -67,6 +72,32 @@ def gradients(side: Side, dtype: str) -> torch.Tensor:
     return torch.cat(found) / 128
 
 
+def compiled(label: str, model: nn.Module, report: Callable[[Any], None]) -> Callable[..., Any]:
+    """What calls a model on one side."""
+    if label == "PyTorch":
+        return model
+    if label == "torch.compile":
+        return torch.compile(model)
+    if label == "reduce-overhead":
+        return torch.compile(model, mode="reduce-overhead")
+    options = {"replay": label == "Tilewright"}
+    return torch.compile(model, backend=functools.partial(backend, report=report, options=options))
+
+
+def kept() -> float:
+    """MiB that CUDA graphs keep."""
+    segments = torch.cuda.memory_snapshot()
+    found = (s["total_size"] for s in segments if tuple(s["segment_pool_id"]) != (0, 0))
+    return sum(found) / 2**20
+
+
+def check(name: str, errors: dict[str, float]) -> None:
+    """Raises :class:`RuntimeError` where gradients of ours are worse than those of eager mode."""
+    found, allowed = errors.get("Tilewright", 0.0), errors.get("PyTorch", math.inf)
+    if not found < allowed * _WORSE + _CLOSE:
+        raise RuntimeError(f"gradients of {name} are off by {found:.2g}")
+
+
 def enqueued(side: Side) -> float:
     """Milliseconds after which the host has launched a forward and a backward pass."""
     found = []
@@ -92,17 +123,18 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
     images = torch.randn(options.batch, 3, options.image, options.image, device="cuda")
     images = images.contiguous(memory_format=form)
     graphs: list[Any] = []
+    unheard: list[Any] = []
     sides = {label: Side(copy.deepcopy(model), images, options) for label in options.sides}
     labels = next(iter(sides.values())).loss
     for label, side in sides.items():
         side.loss = labels
         side.set_pass("training")
-        if label == "torch.compile":
-            side.run = torch.compile(side.model)
-        elif label == "Tilewright":
-            run = functools.partial(backend, report=graphs.append)
-            side.run = torch.compile(side.model, backend=run)
-    first, errors = {}, {}
+        for group in side.optimizer.param_groups:
+            group["lr"] = 0.0  # gradients are those of the first step in any later one
+        report = graphs.append if label == "Tilewright" else unheard.append
+        side.run = compiled(label, side.model, report)
+    first: dict[str, float] = {}
+    errors: dict[str, float] = {}
     exact = Side(model, images, options)
     exact.loss, wanted = labels, None
     if "PyTorch" in sides:
@@ -115,19 +147,31 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
         found = gradients(side, "float16")
         side.wait()
         first[label] = time.perf_counter() - begin
+        print(f"{name}, {label}: first step {first[label]:.1f} s", flush=True)
         if wanted is not None:
             errors[label] = float((found - wanted).norm() / wanted.norm())
     print({"model": name, "first step s": first, "errors": errors, **taken(graphs)}, flush=True)
     if options.left:
         for graph in graphs:
             print(graph, flush=True)
-    if wanted is not None and not errors.get("Tilewright", 0) < errors["PyTorch"] * _WORSE + _CLOSE:
-        raise RuntimeError(f"gradients of {name} are off by {errors['Tilewright']:.2g}")
-    del wanted, exact, found
+    check(name, errors)
+    del exact, found
     torch.cuda.empty_cache()
     together.wait()
     torch.backends.cudnn.benchmark = True
-    peak = {label: side.peak() for label, side in sides.items()}
+    peak, held = {}, {}
+    for label, side in sides.items():
+        before = kept()
+        peak[label] = side.peak()  # of a step that is recorded, or that is launched
+        for _ in range(3):
+            side.step()
+        held[label] = kept() - before
+        found = gradients(side, "float16")
+        if wanted is not None:
+            errors[label] = max(errors[label], float((found - wanted).norm() / wanted.norm()))
+    check(name, errors)
+    del wanted, found
+    torch.cuda.empty_cache()
     host = {label: enqueued(side) for label, side in sides.items()}
     times = medians(sides, options.seconds)
     busy = {label: side.busy() for label, side in sides.items()}
@@ -139,9 +183,11 @@ def row(name: str, options: argparse.Namespace) -> dict[str, Any]:
         **{f"{label} host ms": ms for label, ms in host.items()},
         **{f"{label} GPU ms": ms for label, ms in busy.items()},
         **{f"{label} MiB": mib for label, mib in peak.items()},
+        **{f"{label} graphs MiB": mib for label, mib in held.items() if mib},
         **({"faster": times["PyTorch"] / ours} if "PyTorch" in times else {}),
         **({"than compiled": times["torch.compile"] / ours} if "torch.compile" in times else {}),
-        "first step s": first[list(sides)[-1]],
+        **({"than graphs": times["reduce-overhead"] / ours} if "reduce-overhead" in times else {}),
+        "first step s": first.get("Tilewright"),
     }  # fmt: skip
     if options.profile:
         profile(graphs, options.profile)
@@ -163,7 +209,10 @@ def main() -> None:
     parser.add_argument(
         "--models", nargs="+", default=list(MODELS), help="of timm, or of this list"
     )
-    parser.add_argument("--sides", nargs="+", default=["PyTorch", "torch.compile", "Tilewright"])
+    parser.add_argument(
+        "--sides", nargs="+", default=["PyTorch", "torch.compile", "reduce-overhead", "Tilewright"],
+        help='or "launched", too',
+    )  # fmt: skip
     parser.add_argument("--batch", type=int, default=64)
     parser.add_argument("--image", type=int, default=224)
     parser.add_argument("--seconds", type=float, default=2, help="of measuring, for each time")
@@ -172,6 +221,9 @@ def main() -> None:
         "--together", type=int, nargs="?", const=-1, default=0, metavar="N",
         help="compile N models at once, or all",
     )  # fmt: skip
+    parser.add_argument(
+        "--ready", type=float, default=300, help="seconds that a model may compile, with others"
+    )
     parser.add_argument("--left", action="store_true", help="list the operators of each graph")
     parser.add_argument("--out", default="benchmarks/results")
     options = parser.parse_args()
@@ -179,7 +231,9 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     alone = (one(name, options) for name in options.models)
     several = options.together and len(options.models) > 1
-    for made in together.rows(options.models, max(options.together, 0)) if several else alone:
+    at_once = max(options.together, 0)
+    beside = together.rows(options.models, at_once, options.ready) if several else alone
+    for made in beside:
         rows.append(made)
         print(json.dumps(made), flush=True)
         if together.is_started():

@@ -266,7 +266,13 @@ def compiled_training(results: Results) -> Iterator[dict[str, str]]:
     place = "" if "H200" in device else f"{device}: "
     if len(rows) < 2:  # a sentence says it
         return
-    for column, beside in (("faster", ""), ("than compiled", ", `torch.compile`")):
+    peers = {
+        "faster": "", "than compiled": ", `torch.compile`",
+        "than graphs": ', `torch.compile(mode="reduce-overhead")`',
+    }  # fmt: skip
+    for column, beside in peers.items():
+        if not any(column in row for row in rows):
+            continue
         names = place + ", ".join(row["model"] for row in rows)
         what = f'{names}, batch {rows[0]["batch"]}, training, `backend="tilewright"`'
         yield line(what, ratios_of(rows, column), peer_of(results) + beside, "compiled_training.py")

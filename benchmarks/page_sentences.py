@@ -248,6 +248,7 @@ def _compiled(results: Results, rows: Sequence[Row], what: str) -> str:
     beside = {
         "faster": f"PyTorch {place['torch']}",
         "than compiled": "its own compiler",
+        "than graphs": "its own compiler with CUDA graphs",
     }
     for column, peer in beside.items():
         found = [row[column] for row in rows if column in row]

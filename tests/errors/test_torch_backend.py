@@ -20,6 +20,7 @@ MODEL = torch.nn.Linear(3, 2).eval()
     [
         ({"frozen": True}, "has no option frozen: there are freeze, shapes"),
         ({"freeze": 1}, "freeze is True or False, not 1"),
+        ({"replay": None}, "replay is True or False, not None"),
         ({"shapes": -1}, "shapes is how many, not -1"),
     ],
 )

@@ -12,7 +12,7 @@ from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.ir.errors import ArgumentError
 
 #: What ``options`` may say, with defaults.
-OPTIONS: Mapping[str, Any] = {"freeze": True, "shapes": 16, "precision": None}
+OPTIONS: Mapping[str, Any] = {"freeze": True, "shapes": 16, "precision": None, "replay": False}
 
 
 def tilewright(
@@ -30,7 +30,8 @@ def tilewright(
     options : ``freeze``, whether parameters are constants in inference, so that normalisation is
         folded into weights; a call in which they have changed compiles again. ``shapes``, for how
         many shapes a graph is compiled; further ones are computed by PyTorch. ``precision``, as
-        for :func:`tilewright.load`.
+        for :func:`tilewright.load`. ``replay``, whether the passes of a training step on a GPU are
+        recorded as CUDA graphs, whose memory stays theirs, and replayed.
     mode : None or "default".
     report : is given a :class:`~tilewright.torch.partition.Taken` for each graph.
 
@@ -43,19 +44,22 @@ def tilewright(
     from torch._functorch.aot_autograd import make_boxed_func
 
     from tilewright.torch.boxed import boxed
-    from tilewright.torch.joint import cut
     from tilewright.torch.partition import partition
+    from tilewright.torch.steps import cut, replayed
 
     def compiler(freezes: bool) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+            static = static_inputs(graph)
+            replaying, steps = replayed(graph, static if found["replay"] else None)
             made, taken = partition(
-                graph, static_inputs(graph), freezes and bool(found["freeze"]), found["shapes"],
+                graph, static, freezes and bool(found["freeze"]), found["shapes"],
                 found["precision"] or "", not freezes,
             )  # fmt: skip
+            taken.steps = steps
             if report is not None:
                 report(taken)
             if not freezes:
-                return boxed(made)
+                return replaying(boxed(made))
             return make_boxed_func(made.forward)  # type: ignore[no-any-return]
 
         return compile_graph
@@ -81,8 +85,9 @@ def checked(options: Mapping[str, Any] | None) -> dict[str, Any]:
             f"there are {', '.join(OPTIONS)}"
         )
     made = {**OPTIONS, **given}
-    if type(made["freeze"]) is not bool:
-        raise ArgumentError(f"freeze is True or False, not {made['freeze']!r}")
+    for name in ("freeze", "replay"):
+        if type(made[name]) is not bool:
+            raise ArgumentError(f"{name} is True or False, not {made[name]!r}")
     if type(made["shapes"]) is not int or made["shapes"] < 0:
         raise ArgumentError(f"shapes is how many, not {made['shapes']!r}")
     if made["precision"] not in (None, *ALLOWED):

@@ -20,6 +20,7 @@ from tilewright.torch.constructors import made_where_read
 from tilewright.torch.joined_casts import join_casts
 from tilewright.torch.joint import WRITE, owners
 from tilewright.torch.region import Region, hint
+from tilewright.torch.steps import Steps
 from tilewright.torch.table import text_table
 
 #: Operators that are no work: a region of them alone is not worth a kernel.
@@ -45,11 +46,13 @@ class Taken:
     taken : how often each operator was taken.
     left : those that stay with PyTorch, with the reason.
     regions : what computes the operators that were taken.
+    steps : of training, where they may be replayed.
     """
 
     taken: dict[str, int] = field(default_factory=dict)
     left: dict[tuple[str, str], int] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
+    steps: Steps | None = None
 
     def __str__(self) -> str:
         """A table of operators."""
@@ -66,6 +69,7 @@ class Taken:
             text_table(("operator", "calls", "result"), rows),
             f"{count} of {whole} operators taken, in {regions}",
             *(f"a region is computed by PyTorch: {why}" for why in reasons),
+            *(f"steps are not replayed: {s.reason}" for s in (self.steps,) if s and s.reason),
         ])  # fmt: skip
 
 
