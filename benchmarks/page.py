@@ -83,9 +83,22 @@ def script(results: Results) -> Path:
     return FOLDER.parent / words[1]
 
 
+def joined(everything: Mapping[str, Results]) -> dict[str, Results]:
+    """The results, those of a file whose name ends in ``_b``, which holds other problems by the
+    same benchmark on the same kind of device, behind those of the file without."""
+    made = dict[str, Results]()
+    for name, results in everything.items():
+        begin = made.get(name.removesuffix("_b"))
+        if begin is None or name in made:
+            made[name] = results
+        else:
+            made[name.removesuffix("_b")] = begin | {"rows": [*begin["rows"], *results["rows"]]}
+    return made
+
+
 def page_text(everything: Mapping[str, Results]) -> str:
     """The whole page; a table or a sentence whose file is missing is left out."""
-    parts = [_HEAD]
+    parts, everything = [_HEAD], joined(everything)
     for title, tables, sentences in _READERS:
         rows = [row for make in tables for row in _lines(everything, make)]
         text = _sentences(everything, sentences)
@@ -164,7 +177,7 @@ def claims(everything: Mapping[str, Results]) -> str:
     """What most will ask for, a line each."""
     found = []
     for stem, claim in CLAIMS.items():
-        found += [claim(r) for r in everything.values() if script(r).stem == stem]
+        found += [claim(r) for r in joined(everything).values() if script(r).stem == stem]
     return "\n".join(bullet(text) for text in found if text)
 
 

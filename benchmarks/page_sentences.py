@@ -40,14 +40,15 @@ def percent(ratio: float) -> str:
 
 
 def untuned(results: Results) -> str:
-    every = results["shares"][0]
+    times = [row["chosen / fastest"] for row in results["rows"]]
+    near, within = (100 * sum(x <= most for x in times) / len(times) for most in (1.1, 1.2))
     large = "--large" in results["environment"]["command"]
     return (
-        f"Not tuned: for {every['problems']} random layers and gradients with filters of "
+        f"Not tuned: for {len(times)} random layers and gradients with filters of "
         f"{'7 to 51 rows' if large else '3x3 to 7x7'}, the kernel that the ranking model chooses "
         f"without measuring takes at most 1.1 times as long as the fastest that a search found for "
-        f"{100 * every['share within 1.1']:.0f} % of them, at most 1.2 times for "
-        f"{100 * every['share within 1.2']:.0f} % "
+        f"{near:.0f} % of them, at most 1.2 times for "
+        f"{within:.0f} % "
         f"(`benchmarks/untuned_shapes.py{' --large' if large else ''}`)."
     )
 
