@@ -14,7 +14,7 @@ from tilewright.torch import recording  # noqa: E402
 pytestmark = pytest.mark.needs_torch
 #: What may be done, and how often.
 ACTIONS = {
-    "forward": 8, "backward": 8, "retain": 1, "drop": 1, "descend": 3, "infer": 1, "move": 0.2,
+    "forward": 8, "backward": 8, "retain": 1, "drop": 1, "descend": 3, "infer": 1, "move": 0.5,
     "clear": 2,
 }  # fmt: skip
 
