@@ -114,6 +114,16 @@ def test_steps_are_those_that_are_launched(sides):
         assert sides.record.runs == [0, 1] * 4
 
 
+def test_the_mode_of_pytorchs_compiler_replays(sides):
+    sides.of(Net())
+    sides.calls[0] = torch.compile(
+        sides.models[0], backend="tilewright", mode="reduce-overhead", dynamic=False
+    )
+    sides.run(lambda model, call: descend(model, call(sides.images()).square().sum()), 4)
+    if sides.device == "cpu":
+        assert sides.record.runs == [0, 1] * 2
+
+
 def test_results_and_gradients_are_the_callers(sides):
     """A gradient that is kept, or added to, and a result that is changed in place."""
     sides.of(Net())

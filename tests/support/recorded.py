@@ -24,6 +24,8 @@ class Recorder:
         if number in self.fails:
             raise torch.OutOfMemoryError("no memory")
         inputs = list(given)
+        # The memory that is there now, whatever a parameter is given later.
+        again = [x.detach() if isinstance(x, torch.Tensor) else x for x in inputs]
         tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
         before = [x.detach().clone() for x in tensors]
         with torch.random.fork_rng(devices=[]):
@@ -45,7 +47,7 @@ class Recorder:
         def replay() -> None:
             self.runs.append(number)
             with torch.autograd._unsafe_preserve_version_counter(tuple(tensors)):
-                found = run(list(inputs))
+                found = run(list(again))
             for place, x, same in zip(places, found, of_inputs, strict=True):
                 if isinstance(x, torch.Tensor) and not same:
                     place.data.copy_(x)

@@ -32,14 +32,15 @@ def tilewright(
         many shapes a graph is compiled; further ones are computed by PyTorch. ``precision``, as
         for :func:`tilewright.load`. ``replay``, whether the passes of a training step on a GPU are
         recorded as CUDA graphs, whose memory stays theirs, and replayed.
-    mode : None or "default".
+    mode : None or "default"; "reduce-overhead" is the option ``replay``.
     report : is given a :class:`~tilewright.torch.partition.Taken` for each graph.
 
     Raises :class:`ArgumentError` for options and modes that there are not.
     """
     found = checked(options)
-    if mode not in (None, "default"):
+    if mode not in (None, "default", "reduce-overhead"):
         raise ArgumentError(f"the backend tilewright has no mode {mode!r}: leave it out")
+    found["replay"] |= mode == "reduce-overhead"
     from torch._dynamo.backends.common import aot_autograd
     from torch._functorch.aot_autograd import make_boxed_func
 

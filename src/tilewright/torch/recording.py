@@ -19,12 +19,13 @@ Record = Callable[[Run, list[Any]], tuple[Sequence[Any], Callable[[], None]]]
 
 
 def recorder(device: torch.device) -> Record | None:
-    """What records on a device, in memory that all its recordings share; None where nothing does.
+    """What records on a device, in memory that all its recordings share; None where nothing does,
+    as on GPUs behind the first, which have no kernels of ours.
 
     One recording's results may lie where those before it have kept something that is dropped
     since: they are replayed in the order in which they were recorded.
     """
-    if device.type != "cuda" or not _is_known():
+    if device.type != "cuda" or device.index or not _is_known():
         return None
     pool, stream = torch.cuda.graph_pool_handle(), torch.cuda.Stream(device)
 
