@@ -21,6 +21,7 @@ with `--compile`, its own compiler.
 
     PYTHONPATH=src python benchmarks/networks.py --backend tilewright --threads 1 [--compile]
 
+With ``--calls`` calls on a GPU are timed by the clock, the host's time included.
 On a GPU all of them compile at once with `--together`, or eight with `--together 8`.
 """
 
@@ -64,8 +65,8 @@ ARCHITECTURES = (
 )  # fmt: skip
 #: Relative error norms of outputs in float32.
 _TOLERANCE = 1e-5
-#: Turns of the replays of every graph.
-_ROUNDS = 15
+#: Turns of the replays of every graph; calls of a turn by the clock, and before the first.
+_ROUNDS, _CALLS, _WARM = 15, 20, 5
 
 
 def trained(model: nn.Module) -> nn.Module:
@@ -110,7 +111,8 @@ def row(name: str, layout: str, threads: int, options: argparse.Namespace) -> di
 
 
 def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
-    """Measure one network on a GPU, by replays."""
+    """Measure one network on a GPU, by replays of graphs that hold a call; with ``--calls`` by the
+    clock, calls as a user's loop makes them, of compilers in their mode "reduce-overhead"."""
     torch.manual_seed(0)
     torch._dynamo.reset()
     model = trained(of_timm(name) if options.backend else NETWORKS[name]())
@@ -119,14 +121,15 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
     images = images.contiguous(memory_format=torch.channels_last)
     models: dict[str, Any] = {"PyTorch": model}
     ours, graphs = "Tilewright" if options.backend else "dense", list[Any]()
+    mode = "reduce-overhead" if options.calls else None
     if options.backend:
-        run = functools.partial(backend, report=graphs.append)
+        run = functools.partial(backend, report=graphs.append, mode=mode)
         models[ours] = torch.compile(copy.deepcopy(model), backend=run)
     for label, settings in {} if options.backend else VARIANTS.items():
         models[label] = copy.deepcopy(model)
         tilewright.torch.optimize_(models[label], **settings)
     if options.compile:
-        models["torch.compile"] = torch.compile(copy.deepcopy(model))
+        models["torch.compile"] = torch.compile(copy.deepcopy(model), mode=mode)
     with torch.no_grad():
         wanted = model(images).float()
         first = {}
@@ -139,6 +142,10 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
         together.wait()
         batches, uncaptured = dict[str, Any](), {}
         for label, made in models.items():
+            if options.calls:
+                batches[label] = functools.partial(_of_calls, made, images)
+                batches[label](_WARM)
+                continue
             try:
                 batches[label] = of_graph(lambda _, f=made: f(images))
             except RuntimeError as error:  # it waits for the GPU, or copies to it
@@ -148,12 +155,12 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
         times: dict[str, list[float]] = {label: [] for label in batches}
         for _ in range(_ROUNDS):
             for label, batch in batches.items():
-                times[label].append(batch(1) * 1e3)
+                times[label].append(batch(_CALLS if options.calls else 1) * 1e3)
     if options.profile:
         profile(graphs, options.profile)
     found = {label: statistics.median(t) for label, t in times.items()}
     return {
-        "model": name, "batch": options.batch, **taken(graphs),
+        "model": name, "batch": options.batch, **({"mode": mode} if mode else {}), **taken(graphs),
         **{f"{label} ms": found.get(label, uncaptured.get(label)) for label in models},
         **{
             text: found[label] / found[ours]
@@ -162,6 +169,16 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
         },
         "first call s": first[ours],
     }  # fmt: skip
+
+
+def _of_calls(call: Any, images: torch.Tensor, count: int) -> float:
+    """Seconds of a call, of ``count`` one after the other, until the last result is there."""
+    torch.cuda.synchronize()
+    begin = time.perf_counter()
+    for _ in range(count):
+        call(images)
+    torch.cuda.synchronize()
+    return (time.perf_counter() - begin) / count
 
 
 def one(name: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -244,6 +261,7 @@ def main() -> None:
         "--together", type=int, nargs="?", const=-1, default=0, metavar="N",
         help="compile N at once on a GPU, or all",
     )  # fmt: skip
+    parser.add_argument("--calls", action="store_true", help="by the clock, on a GPU")
     parser.add_argument("--out", default="benchmarks/results")
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
     options = parser.parse_args()
@@ -254,6 +272,7 @@ def main() -> None:
     if options.device == "cuda":
         torch.backends.cudnn.benchmark = True
         what, rows = "compiled_networks" if options.backend else "networks", []
+        what = "called_networks" if options.calls else what
         alone = (one(name, options) for name in options.models)
         several = options.together and len(options.models) > 1
         for made in together.rows(options.models, max(options.together, 0)) if several else alone:

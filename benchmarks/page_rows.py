@@ -212,8 +212,10 @@ def gpu_networks(results: Results) -> Iterator[dict[str, str]]:
         peer, command = peer_of(results) + beside, "networks.py --device cuda"
         if any("regions" in row for row in rows):
             what = f"{len(rows)} networks of timm, batch {rows[0]['batch']}, inference"
-            ratios = ratios_of(rows, column)
-            yield line(f'{what}, `backend="tilewright"`', ratios, peer, f"{command} --backend")
+            ratios, called = ratios_of(rows, column), "mode" in rows[0]
+            what = f"Calls by the clock: {what}" if called else what
+            command += " --backend" + " --calls" * called
+            yield line(f'{what}, `backend="tilewright"`', ratios, peer, command)
             continue
         for row in rows:
             what = f"{row['model']}, batch {row['batch']}, inference, `optimize_(dense=True)`"

@@ -235,7 +235,9 @@ def networks_claim(results: Results) -> str:
 def compiled_claim(results: Results) -> str:
     """Networks that `torch.compile` was given with the backend, in inference."""
     rows = [row for row in results["rows"] if {"regions", "faster"} <= row.keys()]
-    return "" if not rows else _compiled(results, rows, f"{len(rows)} networks of timm, inference")
+    called = "calls by the clock, " if rows and "mode" in rows[0] else ""
+    what = f"{len(rows)} networks of timm, {called}inference"
+    return "" if not rows else _compiled(results, rows, what)
 
 
 def training_claim(results: Results) -> str:
@@ -257,9 +259,11 @@ def _compiled(results: Results, rows: Sequence[Row], what: str) -> str:
             mean, least, most = geometric_mean(found) or 0, min(found), max(found)
             spread = f" ({number(least)} to {number(most)})" if len(found) > 1 else ""
             says.append(f"{number(mean)} times{spread} as fast as {peer}")
+    replayed = any("mode" in row or "than graphs" in row for row in rows)
+    mode = ', mode="reduce-overhead"' if replayed else ""
     return (
         f"{place['device']}, {what}, float16, batch {rows[0]['batch']}, by "
-        f'`torch.compile(model, backend="tilewright")`: {", ".join(says)}.'
+        f'`torch.compile(model, backend="tilewright"{mode})`: {", ".join(says)}.'
     )
 
 

@@ -46,7 +46,8 @@ class Recorder:
 
         def replay() -> None:
             self.runs.append(number)
-            with torch.autograd._unsafe_preserve_version_counter(tuple(tensors)):
+            counted = tuple(x for x in tensors if not x.is_inference())
+            with torch.autograd._unsafe_preserve_version_counter(counted):
                 found = run(list(again))
             for place, x, same in zip(places, found, of_inputs, strict=True):
                 if isinstance(x, torch.Tensor) and not same:

@@ -30,8 +30,8 @@ def tilewright(
     options : ``freeze``, whether parameters are constants in inference, so that normalisation is
         folded into weights; a call in which they have changed compiles again. ``shapes``, for how
         many shapes a graph is compiled; further ones are computed by PyTorch. ``precision``, as
-        for :func:`tilewright.load`. ``replay``, whether the passes of a training step on a GPU are
-        recorded as CUDA graphs, whose memory stays theirs, and replayed.
+        for :func:`tilewright.load`. ``replay``, whether calls in inference and the passes of a
+        training step on a GPU are recorded as CUDA graphs, whose memory stays theirs, and replayed.
     mode : None or "default"; "reduce-overhead" is the option ``replay``.
     report : is given a :class:`~tilewright.torch.partition.Taken` for each graph.
 
@@ -46,22 +46,25 @@ def tilewright(
 
     from tilewright.torch.boxed import boxed
     from tilewright.torch.partition import partition
+    from tilewright.torch.replayed_calls import ReplayedCalls
     from tilewright.torch.steps import cut, replayed
 
     def compiler(freezes: bool) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
             static = static_inputs(graph)
             replaying, steps = replayed(graph, static if found["replay"] else None)
+            calls = ReplayedCalls(graph, static) if freezes and found["replay"] else None
             made, taken = partition(
                 graph, static, freezes and bool(found["freeze"]), found["shapes"],
                 found["precision"] or "", not freezes,
             )  # fmt: skip
-            taken.steps = steps
+            taken.steps, taken.calls = steps, calls
             if report is not None:
                 report(taken)
             if not freezes:
                 return replaying(boxed(made))
-            return make_boxed_func(made.forward)  # type: ignore[no-any-return]
+            run = make_boxed_func(made.forward)
+            return run if calls is None else calls.of(run, taken.regions)
 
         return compile_graph
 

@@ -20,6 +20,7 @@ from tilewright.torch.constructors import made_where_read
 from tilewright.torch.joined_casts import join_casts
 from tilewright.torch.joint import WRITE, owners
 from tilewright.torch.region import Region, hint
+from tilewright.torch.replayed_calls import ReplayedCalls
 from tilewright.torch.steps import Steps
 from tilewright.torch.table import text_table
 
@@ -47,12 +48,14 @@ class Taken:
     left : those that stay with PyTorch, with the reason.
     regions : what computes the operators that were taken.
     steps : of training, where they may be replayed.
+    calls : of inference, where they may be.
     """
 
     taken: dict[str, int] = field(default_factory=dict)
     left: dict[tuple[str, str], int] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
     steps: Steps | None = None
+    calls: ReplayedCalls | None = None
 
     def __str__(self) -> str:
         """A table of operators."""
@@ -70,6 +73,7 @@ class Taken:
             f"{count} of {whole} operators taken, in {regions}",
             *(f"a region is computed by PyTorch: {why}" for why in reasons),
             *(f"steps are not replayed: {s.reason}" for s in (self.steps,) if s and s.reason),
+            *(f"calls are not replayed: {c.reason}" for c in (self.calls,) if c and c.reason),
         ])  # fmt: skip
 
 

@@ -126,6 +126,16 @@ class Region(nn.Module):
         return self.module(*given)
 
     @property
+    def freezes(self) -> bool:
+        """Whether parameters are constants of what is compiled."""
+        return bool(self._static)
+
+    @property
+    def compiled(self) -> list[Any]:
+        """What computes it, for all shapes and sets of parameters."""
+        return [c for c in self._compiled.values() if c is not None]
+
+    @property
     def executors(self) -> list[Executor]:
         """Of all shapes."""
         return [c.executor for c in self._compiled.values() if c is not None and c.executor]

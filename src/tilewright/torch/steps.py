@@ -76,8 +76,7 @@ class Steps:
         inputs = [n for n in graph.graph.nodes if n.op == "placeholder"]
         self._static = [k for k, n in enumerate(inputs) if n in static]
         self._others = [k for k, n in enumerate(inputs) if n not in static]
-        tensors = (t for n in graph.graph.nodes for t in _tensors(n))
-        self._device = next((t.device for t in tensors), self._device)
+        self._device = device_of(graph)
         self.reason = self.reason or obstacle(graph, static)
         return functools.partial(self._boxed, self._forward)
 
@@ -108,7 +107,7 @@ class Steps:
 
     def _replay_forward(self, run: Run, given: list[Any]) -> list[Any] | None:
         self._last = next(_calls)
-        if self._is_stored() or not self._may_replay():
+        if self._is_stored() or not may_replay(self._device):
             return None
         if self.reason:  # the backward graph could not be recorded
             self._release()
@@ -187,7 +186,7 @@ class Steps:
                 "gone. Specify retain_graph=True in the first call"
             )
         self._follow()
-        if keeps or not self._may_replay():
+        if keeps or not may_replay(self._device):
             return None
         if len(self._passes) < 2 and self._stored:
             self._record_backward(run, given)
@@ -244,15 +243,6 @@ class Steps:
         """Whether something may read what the last forward pass that was replayed has stored."""
         return self._token is not None and not self._is_read and not self._token.expired()
 
-    def _may_replay(self) -> bool:
-        """Whether nothing watches or records this call."""
-        if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
-            return False
-        if self._device.type != "cuda":
-            return True
-        here = torch.cuda.current_device() == self._device.index
-        return here and not torch.cuda.is_current_stream_capturing()
-
     def _follow(self) -> None:
         """Wait for the stream of the pass before, which uses the same memory."""
         if self._device.type == "cuda":
@@ -279,6 +269,22 @@ def replayed(
     if found is None or static is None:
         return lambda run: run, None
     return found(graph, static), found.__self__
+
+
+def device_of(graph: fx.GraphModule) -> torch.device:
+    """Where the first of its tensors is; the CPU, where there are none."""
+    tensors = (t for n in graph.graph.nodes for t in _tensors(n))
+    return next((t.device for t in tensors), torch.device("cpu"))
+
+
+def may_replay(device: torch.device) -> bool:
+    """Whether nothing watches or records what runs now."""
+    if torch._C._autograd._top_saved_tensors_default_hooks(True) is not None:
+        return False
+    if device.type != "cuda":
+        return True
+    here = torch.cuda.current_device() == device.index
+    return here and not torch.cuda.is_current_stream_capturing()
 
 
 def obstacle(graph: fx.GraphModule, static: Collection[fx.Node]) -> str:
