@@ -345,6 +345,26 @@ def changed_bounds(n: int = 16) -> Program:
     return Program(module, lambda a: {"B": 2 * np.maximum(a["A"], 0) + 2})
 
 
+def shifted_mask(n: int = 16) -> Program:
+    """A vector whose mask, and whose value, are read where other lanes of it are written."""
+    A, B, x = (buffer("A", (n, 8), "int32"), buffer("B", (n, 8), "int32"),
+               buffer("x", (8,), "int32", "local"))  # fmt: skip
+    tx, i, j = Var.make("tx"), Var.make("i"), Var.make("j")
+    mask = E.LT(vload(x, ramp(0, 4)), Broadcast(const(0), 4))
+    body = seq(
+        loop(i, 8, store(x, i, A[tx, i])),
+        Store(x, (ramp(1, 4),), vload(x, ramp(2, 4)), mask),
+        loop(j, 8, store(B, tx, j, x[j])),
+    )
+
+    def reference(a: Arrays) -> Arrays:
+        made = a["A"].copy()
+        made[:, 1:5] = np.where(a["A"][:, :4] < 0, a["A"][:, 2:6], a["A"][:, 1:5])
+        return {"B": made}
+
+    return Program(kernel("shift", (A, B), Allocate(x, body), threadIdx_x=(tx, n)), reference)
+
+
 PROGRAMS: dict[str, Callable[[], Program]] = {
     "depthwise": depthwise,
     "depthwise_half": lambda: depthwise(5, 16, "float16"),
@@ -365,4 +385,5 @@ PROGRAMS: dict[str, Callable[[], Program]] = {
     "functions": functions,
     "integers": integers,
     "changed_bounds": changed_bounds,
+    "shifted_mask": shifted_mask,
 }

@@ -105,10 +105,14 @@ class StorePrinter(VectorPrinter):
         lanes = value.dtype.lanes
         self.hoisted = dict(self.vectors)
         self.prepare(mask)
-        if any(x.buffer is s.buffer and x.indices[0] is not s.indices[0] for x in loads(value)):
+        if _others(s, mask):  # lanes are read before any is written
+            held = ops.select(mask, *(E.Broadcast(ops.const(k, "int32"), lanes) for k in (1, 0)))
+            self.hold(held)
+            mask = E.NE(held, E.Broadcast(ops.const(0, "int32"), lanes))
+        if _others(s, value):
             zero = E.Broadcast(ops.const(0, value.dtype.element), lanes)
             value = E.IfThenElse(mask, value, zero)
-            self.hold(value)  # lanes are read before any is written
+            self.hold(value)
         for i in range(lanes):
             self._under(self.lane(mask, i), self._lane_store(s, value, i))
 
@@ -134,6 +138,11 @@ class StorePrinter(VectorPrinter):
         self.indent -= 1
         if closed:
             self.line("}")
+
+
+def _others(s: S.Store, e: Expr) -> bool:
+    """Whether ``e`` reads elements of what a store writes that another lane may write."""
+    return any(x.buffer is s.buffer and x.indices[0] is not s.indices[0] for x in loads(e))
 
 
 def deciding_lane(mask: Expr) -> int | None:
