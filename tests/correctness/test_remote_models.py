@@ -85,6 +85,28 @@ def test_a_model_gives_there_what_it_gives_here(board: str) -> None:
         np.testing.assert_array_equal(run(_images(2))[0], model(_images(2))[0])  # sent again
 
 
+@pytest.mark.needs_cuda
+def test_a_gpu_there_takes_machine_code_from_here(board: str) -> None:
+    wanted = tilewright.load(_layer())(_images(2))
+    with tilewright.connect(board) as there:
+        run = there.load(tilewright.load(_layer(), target="cuda"))
+        found = run.measure({"x": _images(2)}, 2, 0, steps=True)
+    assert found.compiled == 0
+    for a, b in zip(found.outputs.values(), wanted, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+
+
+def test_what_cannot_be_read_there_is_told_before_anything_is_compiled(
+    board: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = tilewright.load(_layer(), target="llvm -threads=1")
+    monkeypatch.setattr(type(model.source), "to_bytes", lambda self: b"no model")
+    monkeypatch.setattr(type(model), "written", lambda *_: pytest.fail("compiled"))
+    with tilewright.connect(board) as there:
+        with pytest.raises(RemoteError, match=f"{board}: .* is no ONNX model"):
+            there.load(model)
+
+
 @pytest.mark.needs_opencl
 @pytest.mark.parametrize("target", ["opencl -device=mali", "opencl"])
 def test_a_board_compiles_text_that_was_written_without_its_device(mali: str, target: str) -> None:

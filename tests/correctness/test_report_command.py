@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from tests.correctness.test_demo import Tags
@@ -83,6 +84,18 @@ def test_a_page_has_the_roofline_the_tables_and_the_curves(tmp_path, capsys):
         assert words in text
     assert len(re.findall(r'<circle[^>]*class="dot-1"', page)) == 3 + 2  # the roofline, the curve
     assert len(re.findall(r'<circle[^>]*class="dot-2"', page)) == 2
+
+
+def test_what_was_measured_and_tuned_has_one_number(tmp_path):
+    tuned(tmp_path / "r.sqlite")
+    bench = write(tmp_path / "bench.json", measured())
+    with Records(tmp_path / "r.sqlite") as records:
+        (history,) = histories(records)
+    found = results.read(bench)
+    found.rows[1] = replace(found.rows[1], problem=OTHER)
+    text = text_of(overview([found], [history]))
+    assert "2: wgrad 1x8x14x14 K5 s1 float32 NCHW" in text
+    assert "4: " not in text
 
 
 def test_what_was_measured_on_several_devices_stands_apart(tmp_path):

@@ -88,7 +88,9 @@ def test_no_driver_and_no_architecture() -> None:
     try:
         load_driver()
     except TargetError:
-        with pytest.raises(TargetError, match="Compiling needs none: name an architecture"):
+        with pytest.raises(
+            TargetError, match="Compiling needs none: name an architecture.*the target sim"
+        ):
             cuda.compile_module(PROGRAMS["copy"]().module, Target.parse("cuda"))
     else:
         pytest.skip("this machine has a driver")

@@ -8,7 +8,8 @@ program that runs it on raw files, and a Makefile: in C for a CPU; in C with ker
 as machine code for --target "cuda -arch=sm_90a", or in OpenCL C for --target opencl. Shapes are
 those of the inputs, given as `tilewright run` takes them; what is not given has 1 for each open
 dimension. With --batch 1 8 64 it is one program for these batches, which share the weights. For
---dtype int8, --calibration X.npy gives a sample, once for each, as for `tilewright run`.
+--dtype int8, --calibration X.npy gives a sample, once for each, as for `tilewright run`. A
+terminal shows how many kernels are compiled; elsewhere TILEWRIGHT_PROGRESS=1 prints lines.
 """
 
 from __future__ import annotations

@@ -60,7 +60,7 @@ class Run(NamedTuple):
     outputs : those of the first call, by name.
     seconds : of each iteration behind it; nothing travels within.
     steps : of as many others, the seconds of each kernel.
-    prepared : seconds until it could run: reading the model, packing weights, and compiling.
+    prepared : seconds until it could run: reading kernels, packing weights, and compiling.
     compiled : how many of the kernels were compiled there.
     """
 
@@ -87,6 +87,8 @@ class RemoteModel:
         self.name, self.inputs, self.outputs = model.name, model.inputs, model.outputs
         self._ready: dict[Any, Ready] = {}
         self._file = File.of(lambda path: write_archive(path, *parts_of(self._model, {})))
+        # Before anything is compiled for it: there may be no package that reads models.
+        there.ask({"do": "model", "path": self._file.name}, dict([self._file]))
 
     def compile(
         self, inputs: Mapping[str, Any], progress: Callable[[int, int], None] | None = None

@@ -18,7 +18,13 @@ _KEPT = 2
 
 def main() -> None:
     """Answer requests until there are none."""
-    serve({**REQUESTS, "infer": infer})
+    serve({**REQUESTS, "model": model, "infer": infer})
+
+
+def model(path: str) -> dict[str, Any]:
+    """Read a model, which shows whether it can be read here."""
+    _loaded(path)
+    return {"error": 0}
 
 
 def infer(
@@ -34,27 +40,27 @@ def infer(
     from tilewright.runtime.narrow_floats import storage_type
 
     begin = time.perf_counter()
-    model = _with_kernels(path, data)
+    loaded = _with_kernels(path, data)
     given = {}
     for name, (file, shape, kind) in inputs.items():
         read = np.frombuffer(Path(folder, file).read_bytes(), storage_type(dtype(kind)))
         given[name] = read.reshape(shape)
-    executor = model.compile(given)
+    executor = loaded.compile(given)
     prepared = time.perf_counter() - begin
-    for k, array in enumerate(model.run(given).values()):
+    for k, array in enumerate(loaded.run(given).values()):
         Path(folder, f"out{k}").write_bytes(np.ascontiguousarray(array).tobytes())
     for _ in range(warmup if iterations else 0):
-        model.run(given)
+        loaded.run(given)
     seconds = []
     for _ in range(iterations):
         begin = time.perf_counter()
-        model.run(given)
+        loaded.run(given)
         seconds.append(time.perf_counter() - begin)
     each: list[list[float]] = []
     for _ in range(iterations if steps else 0):
         each.append([])
         executor.run(given, each[-1])
-    compiled = sum(name not in model.brought for name in executor.names)
+    compiled = sum(name not in loaded.brought for name in executor.names)
     return {
         "error": 0, "seconds": seconds, "steps": each, "prepared": prepared, "compiled": compiled,
     }  # fmt: skip

@@ -91,7 +91,8 @@ def overview(
 
 
 def _devices(results: Sequence[Results], histories: Sequence[History]) -> list[_Device]:
-    """By name; problems are numbered through, those that tuning alone knows behind the others."""
+    """By name; problems are numbered through, those that tuning alone knows behind the others. What
+    was measured and tuned on one device has one number."""
     found: dict[str, _Device] = {}
     number = 0
     for one in results:
@@ -102,8 +103,9 @@ def _devices(results: Sequence[Results], histories: Sequence[History]) -> list[_
             device.rows.append((number, row))
     for history in histories:
         device = found.setdefault(history.device, _Device(history.device))
-        number += 1
-        device.tuned.append((number, history))
+        same = [k for k, row in device.rows if row.problem and row.problem == history.problem]
+        number += not same
+        device.tuned.append((same[0] if same else number, history))
     return list(found.values())
 
 

@@ -18,6 +18,10 @@ from typing import Any
 from tilewright.ir.errors import ArgumentError, TargetError
 
 INSTALL = "python -m pip install 'tilewright[cuda]'"
+_WITHOUT = (
+    "Compiling needs none: name an architecture, as in 'cuda -arch=sm_90a'; and the target sim "
+    "runs schedules for GPUs without one"
+)
 
 
 #: The thread of :func:`open_ahead`.
@@ -70,12 +74,12 @@ def load_driver() -> Any:
         first = str(error).strip().splitlines()[0]
         raise TargetError(
             f"running on CUDA needs NVIDIA's driver, 580 or newer, which is not found ({first}). "
-            "Compiling needs none: name an architecture, as in 'cuda -arch=sm_90a'"
+            f"{_WITHOUT}"
         ) from None
     if int(status) != 0:
         raise TargetError(
             f"NVIDIA's driver answers {status.name}: is there a GPU in this machine (nvidia-smi)? "
-            "Compiling needs none: name an architecture, as in 'cuda -arch=sm_90a'"
+            f"{_WITHOUT}"
         )
     return driver
 

@@ -46,7 +46,10 @@ def load_nvrtc() -> Any:
     try:
         from cuda.bindings import nvrtc
     except ImportError as error:
-        raise TargetError(f"compiling for CUDA needs cuda-bindings ({error}): {INSTALL}") from None
+        raise TargetError(
+            f"compiling for CUDA needs cuda-bindings ({error}): {INSTALL}. The target sim runs "
+            "schedules for GPUs without one"
+        ) from None
     try:
         nvrtc.nvrtcVersion()
     except RuntimeError as error:

@@ -111,7 +111,8 @@ def compile_(
             times = _medians(model, step, sides, seconds)
             report.before, report.after = times["before"], times["after"]
             report.kept = report.after < report.before
-            report.reason = "" if report.kept else "which is faster"
+            own = "which is faster" if before is None else "compiled before, which is as fast"
+            report.reason = "" if report.kept else own
     except Exception as error:  # whatever a compiler may raise
         report.reason = f"it is not compiled: {type(error).__name__}: {error}"
     finally:

@@ -24,7 +24,7 @@ from tilewright.tune.wire import BUSY, SILENCE, Wire, WrongKey
 
 _NAME = re.compile("[0-9a-z]{1,64}")
 #: What may be asked of the process.
-_ASKED = ("device", "run", "signature", "call", "infer")
+_ASKED = ("device", "run", "signature", "call", "model", "infer")
 
 
 class Server:
