@@ -52,7 +52,8 @@ def reduce_in_lanes(
     """Reduce over ``axis``, all that a tensor is reduced over, in vectors: each of some ``lanes``
     has its part, and halves of these come together in vectors, too, one waiting for the other as
     often as they are halved. Vectors are computed at an axis of the stage ``into``."""
-    stage, parts = s[tensor], []
+    stage = s[tensor]
+    parts: list[Stage] = []
     while not parts or (lanes > 2 and lanes % 2 == 0):
         lanes = lanes // 2 if parts else lanes
         _, lane = stage.split(axis, factor=lanes)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declared import Declared
-from tilewright.topi.pieces.rows import rows_of
+from tilewright.topi.pieces.rows import reduced_rows
 from tilewright.topi.pieces.sums import inline, reduce_in_lanes
 
 
@@ -25,8 +25,8 @@ class VectorRowTile:
 
 
 def schedule_vector_rows(d: Declared, t: VectorRowTile = VectorRowTile()) -> Schedule:
-    """The schedule of a program that has :func:`~tilewright.topi.pieces.rows.rows_of`."""
-    rows = rows_of(d.problem)
+    """The schedule of a program that has :func:`~tilewright.topi.pieces.rows.reduced_rows`."""
+    rows = reduced_rows(d.problem)
     assert rows is not None, d.problem
     found = inline(d.output)
     s, out = found.schedule, found.schedule[d.output]
