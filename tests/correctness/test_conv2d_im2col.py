@@ -15,7 +15,7 @@ from tilewright import te
 from tilewright.ir.errors import LanguageError, ScheduleError
 from tilewright.runtime.sass import opcodes
 from tilewright.target import Target
-from tilewright.topi import Conv, nn
+from tilewright.topi import Conv, Gemm, nn
 from tilewright.topi.cpu.conv2d_im2col import ColumnTile, schedule_conv2d_columns
 from tilewright.topi.gpu.conv2d_lanes import LaneTile, conv2d_lanes_tiles, schedule_conv2d_lanes
 from tilewright.topi.gpu.conv2d_mma import MmaTile, conv2d_mma_tiles, schedule_conv2d_mma
@@ -209,6 +209,23 @@ def test_candidates_of_a_problem_are_right(p, name, target):
     for tile in tiles[:: max(3, len(tiles) // 4)]:
         kernel = tilewright.build(*template.scheduled(p, tile), target)
         assert run(p, kernel, exact=convolution) < TOLERANCE[p.dtype]
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("m", [1, 3, 8, 13])
+def test_rows_of_many_matrices_need_not_divide(m, turned):
+    """Tiles of each matrix end with its rows: those of attention are any number."""
+    p = Gemm(m=m, n=19, k=5, batch=3, transpose_b=turned)
+    rng = np.random.default_rng(m)
+    a, b = (rng.integers(-4, 5, t.shape).astype("float32") for t in p.inputs().values())
+    wanted = a @ (b.swapaxes(1, 2) if turned else b)
+    template = TEMPLATES["cpu.products"]
+    tiles = template.candidates(p, Target.parse("llvm"))
+    assert all(t.rows <= m for t in tiles)
+    for tile in tiles:
+        y = np.full(p.result.shape, np.nan, "float32")
+        tilewright.build(*template.scheduled(p, tile), "llvm")(a, b, y)
+        np.testing.assert_array_equal(y, wanted)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,14 @@ ODD = [
     Conv.parse((1, 96, 8, 7), (18, 48, 2, 3), 2, stride=(1, 2), pass_="dgrad", layout="NHWC"),
     Conv3d.parse((1, 16, 3, 5, 4), (17, 16, 3, 2, 3), padding=1, stride=2, pass_="dgrad",
                  layout="NDHWC"),
+    # Strides of more phases, with as many taps each, or fewer of some.
+    Conv.parse((1, 16, 40), (24, 16, 16), 1, padding=4, stride=8, pass_="dgrad", layout="NWC"),
+    Conv.parse((2, 20, 13, 9), (7, 20, 4, 5), 1, padding=(1, 0, 0, 2), stride=(4, 3),
+               pass_="dgrad"),
+    Conv.parse((1, 32, 11, 10), (18, 16, 3, 7), 2, padding=1, stride=(3, 5), pass_="dgrad",
+               layout="NHWC", dtype="bfloat16", epilogue=("bias",)),
+    Conv3d.parse((1, 16, 5, 6, 7), (9, 16, 3, 3, 4), padding=1, stride=3, pass_="dgrad",
+                 layout="NDHWC"),
     # Few channels, whose taps are joined; single pixels, read as they lie, some of them beyond the
     # last window; filters that are filled up to whole vectors.
     Conv.parse((2, 3, 23, 19), (40, 3, 7, 5), 1, padding=(3, 1, 2, 0), stride=2, layout="NHWC",

@@ -217,6 +217,23 @@ def test_what_scales_channels_behind_a_bias_is_a_step_of_the_epilogue():
     assert relative(run(own_outputs(made), **given)["y"], wanted) < 1e-6
 
 
+def test_images_are_resized_with_channels_last():
+    rng = np.random.default_rng(0)
+    x = Input("x", (2, 8, 5, 6), "float32")
+    w = Constant(rng.standard_normal((8, 8, 1, 1)).astype("float32"))
+    y = Node("conv2d", (x, w))
+    for axis, extent in ((2, 5), (-1, 6)):
+        at = Constant(rng.integers(0, extent, (9, 2)).astype("int32"))
+        weights = Constant(rng.standard_normal((9, 2)).astype("float32"))
+        y = Node("resample", (y, at, weights), {"axis": axis})
+    graph = Graph("g", (x,), {"y": Node("conv2d", (y, w))})
+    made = check(channels_last(["float32"])(graph))
+    turned = [n.operator for n in made.nodes].count("transpose")
+    assert turned == 2  # what comes in, and what goes out
+    given = {"x": rng.standard_normal(x.shape).astype("float32")}
+    assert relative(run(own_outputs(made), **given)["y"], run(graph, **given)["y"]) < 1e-6
+
+
 @pytest.mark.parametrize(("groups", "planes"), [(1, False), (8, False), (8, True)])
 def test_gradients_of_convolutions_are_the_same_with_channels_last(groups, planes):
     """A depthwise filter lies alike in every layout, and so does its gradient; what is sooner in

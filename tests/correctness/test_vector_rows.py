@@ -90,6 +90,24 @@ def test_rows_that_are_looked_up_are_whole_rows(n):
         assert relative(y, wanted) < 1e-6
 
 
+def test_rows_of_another_shape_are_reduced_along_them():
+    """As windows of Swin are, to which a mask of each is added; turned ones are not."""
+    body = (
+        "reshape(a0, newshape=(1, 4, 3, 20, 20))", "add(t0, a1)",
+        "reshape(t1, newshape=(12, 20, 20))", "softmax(t2, axis=2)",
+    )  # fmt: skip
+    p = Program(operands=("float32[12x20x20]", "float32[1x4x1x20x20]"), body=body)
+    assert next(candidates(p, "llvm"))[0].name == "cpu.rows"
+    random = np.random.default_rng(0)
+    x, mask = random.standard_normal((12, 20, 20)), random.standard_normal((1, 4, 1, 20, 20))
+    e = np.exp((x.reshape(1, 4, 3, 20, 20) + mask).reshape(12, 20, 20))
+    for y in run(p, x.astype("f4"), mask.astype("f4")):
+        assert relative(y, e / e.sum(-1, keepdims=True)) < 1e-6
+    turned = ("transpose(a0, axes=(0, 2, 1))", "softmax(t0, axis=2)")
+    p = Program(operands=("float32[12x20x20]",), body=turned)
+    assert next(candidates(p, "llvm"))[0].name == "cpu.loops"
+
+
 def test_they_are_chosen_for_rows_and_for_nothing_else():
     def first(p: Program) -> str:
         return next(candidates(p, "llvm"))[0].name

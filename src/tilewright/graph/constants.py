@@ -16,7 +16,7 @@ from tilewright.topi.problem import TensorType
 
 #: An array on the device: NumPy's on a CPU.
 Array = Any
-#: Elements by which constants are distinguished before they are compared.
+#: Elements of constants that are compared before all of them.
 _FEW = 16
 
 

@@ -151,7 +151,7 @@ class _Turning:
         elif x.operator in REDUCTIONS and x.attributes.get("keepdims"):
             axis = x.attributes.get("axis")
             more = {"axis": axis if axis is None else _axes(axis, x.rank)}
-        elif x.operator in ("softmax", "log_softmax", "concatenate"):
+        elif x.operator in ("softmax", "log_softmax", "concatenate", "resample"):
             (axis,) = _axes(x.attributes.get("axis", 0), x.rank)
             more = {"axis": axis}
         elif x.operator == "strided_slice":
@@ -161,7 +161,8 @@ class _Turning:
             more = {k: _in_order(x.attributes[k], _to_last(x.rank)) for k in ("before", "after")}
         if more is None:
             return None
-        return _like(x, tuple(self.last(v) for v in x.inputs), **more)
+        given = [self.last(v) if v.rank == x.rank else self.first(v) for v in x.inputs]
+        return _like(x, given, **more)
 
     def _total(self, x: Node) -> Value | None:
         """A reduction that drops dimensions, of what lies with channels last; None where that

@@ -89,7 +89,8 @@ def suits(p: Problem) -> bool:
     if p.channels_last is None or FlatWindows(p).factors not in ("float32", "float64"):
         return False
     if p.pass_ == "dgrad":
-        return all(s == 1 or (s == 2 and d == 1) for s, d in zip(p.stride, p.dilation, strict=True))
+        dims = zip(p.kernel, p.stride, p.dilation, strict=True)
+        return all(s == 1 or (d == 1 and (s == 2 or s <= k)) for k, s, d in dims)
     return p.pass_ == "forward"
 
 

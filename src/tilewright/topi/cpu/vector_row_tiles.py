@@ -6,7 +6,7 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.operators.program import Program
-from tilewright.topi.pieces.rows import rows_of
+from tilewright.topi.pieces.rows import lies_along, reduced_rows
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.vector_rows import VectorRowTile
 
@@ -19,7 +19,7 @@ _LEAST = 16
 
 def vector_row_tiles(p: Problem, target: Target) -> list[VectorRowTile]:
     """The tiles worth trying, the best guess first: two vectors of sums where rows are long."""
-    rows = rows_of(p)
+    rows = reduced_rows(p)
     assert rows is not None, p
     wide, length = lanes(p, target), rows.length
     parts = (2, 1, 4) if length > _LONG else (1, 2, 4)
@@ -33,5 +33,7 @@ def suits(p: Problem) -> bool:
     """Whether it is a program of several rows of floats that are as long as a vector."""
     if not isinstance(p, Program) or not dtype(p.accumulate).is_float:
         return False
-    rows = rows_of(p)
-    return rows is not None and rows.length >= _LEAST and (rows.rank > 0 or not rows.whole)
+    rows = reduced_rows(p)
+    if rows is None or not (rows.read or lies_along(p)):
+        return False
+    return rows.length >= _LEAST and (rows.rank > 0 or not rows.whole)

@@ -33,10 +33,11 @@ LANES = 16
 
 @dataclass(frozen=True)
 class FlatWindows(Convolved):
-    """A forward pass, or a gradient by the input, in groups; strides of such a gradient are 1, or 2
-    where taps lie side by side. Where its phases lie ``apart``, those of a pixel are the results
-    that follow one another from a multiple of the strides on, and each phase reads from a place of
-    its own; else results are those that read from the same place on, of which there are more."""
+    """A forward pass, or a gradient by the input, in groups; strides of such a gradient are 1, or
+    2 or at most the taps where these lie side by side. Where its phases lie ``apart``, those of a
+    pixel are the results that follow one another from a multiple of the strides on, and each phase
+    reads from a place of its own; else results are those that read from the same place on, of which
+    there are more."""
 
     apart: bool = False
 

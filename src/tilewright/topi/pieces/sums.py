@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.ir.expr import Reduce
-from tilewright.schedule import Schedule, create_schedule
+from tilewright.ir.itervar import IterVar
+from tilewright.schedule import Schedule, Stage, create_schedule
 from tilewright.te import ComputeOp, Tensor
 
 
@@ -43,6 +44,30 @@ def inline(output: Tensor) -> Sums:
         last = None  # each element is read by several of the output's
     before = tuple(t for t in found if t not in (last, output) and not (last and t is rest[0]))
     return Sums(s, output, before, last)
+
+
+def reduce_in_lanes(
+    s: Schedule, tensor: Tensor, axis: IterVar, lanes: int, into: Stage, at: IterVar
+) -> None:
+    """Reduce over ``axis``, all that a tensor is reduced over, in vectors: each of some ``lanes``
+    has its part, and halves of these come together in vectors, too, one waiting for the other as
+    often as they are halved. Vectors are computed at an axis of the stage ``into``."""
+    stage = s[tensor]
+    parts: list[Stage] = []
+    while not parts or (lanes > 2 and lanes % 2 == 0):
+        lanes = lanes // 2 if parts else lanes
+        _, lane = stage.split(axis, factor=lanes)
+        parts.append(s[s.rfactor(tensor, lane, tensor.ndim)])
+        (axis,) = stage.op.reduce_axis
+    stage.unroll(axis)
+    for part in parts:
+        part.set_scope("local")
+        part.compute_at(into, at)
+        *before, lane = part.op.axis
+        part.reorder(*before, *part.op.reduce_axis, lane)
+        part.vectorize(lane)
+    for part in parts[1:]:
+        part.unroll(*part.op.reduce_axis)
 
 
 def reduces(op: ComputeOp) -> bool:

@@ -12,6 +12,7 @@ from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage
 from tilewright.topi.nn.attention import AttentionDeclaration
 from tilewright.topi.pieces.attention import AttentionTile
+from tilewright.topi.pieces.sums import reduce_in_lanes
 from tilewright.topi.stages import scheduled
 
 
@@ -64,15 +65,9 @@ def schedule_attention(d: AttentionDeclaration, tile: AttentionTile) -> Schedule
     _vectors(powers, powers.op.axis[-1], lanes)
     for tensor in (d.largest, d.total):
         stage = s[tensor]
-        _, lane = stage.split(stage.op.reduce_axis[0], factor=lanes)
-        parts = s[s.rfactor(tensor, lane, tensor.ndim)]
         stage.compute_at(out, block)
-        stage.unroll(*stage.op.reduce_axis)
-        parts.set_scope("local")
-        parts.compute_at(stage, stage.op.axis[-1])
-        *rest, lane = parts.op.axis
-        parts.reorder(*rest, *parts.op.reduce_axis, lane)
-        parts.vectorize(lane)
+        (axis,), row = stage.op.reduce_axis, stage.op.axis[-1]
+        reduce_in_lanes(s, tensor, axis, lanes, stage, row)
     _multiply(s[d.weighted], out, panel, lanes)
     return s
 

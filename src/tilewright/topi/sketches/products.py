@@ -109,10 +109,11 @@ def column_tiles(p: Problem, target: Target) -> list[ColumnTile]:
     """For :func:`schedule_columns`."""
     filters, groups = filters_of(p)
     wide, own = lanes(p, target), filters // groups
+    apart = matrices(p).apart is not None  # so that rows of a tile are of one matrix
     return [
         ColumnTile(rows, vectors, wide, implicit)
         for rows, vectors in ((8, 2), (4, 4), (6, 2), (4, 2), (8, 1))
-        if groups == 1 or own % rows == 0
+        if groups == 1 or own % rows == 0 or (apart and rows < own)
         for implicit in (1, 0)
         if implicit or stored_bytes(p) <= STORED
     ] or [ColumnTile(own, 1, wide, 1)]

@@ -2,7 +2,7 @@
 
 A row is reduced in vectors along it, as often as the program does, and then what is made of these
 sums is written: it stays in the first-level cache meanwhile. Each lane has its part of a reduction,
-and the lanes of several vectors come together at the end of the row.
+and halves of the lanes come together at the end of the row.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from tilewright.schedule import Schedule
 from tilewright.topi.declared import Declared
-from tilewright.topi.pieces.rows import rows_of
-from tilewright.topi.pieces.sums import inline
+from tilewright.topi.pieces.rows import reduced_rows
+from tilewright.topi.pieces.sums import inline, reduce_in_lanes
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class VectorRowTile:
 
 
 def schedule_vector_rows(d: Declared, t: VectorRowTile = VectorRowTile()) -> Schedule:
-    """The schedule of a program that has :func:`~tilewright.topi.pieces.rows.rows_of`."""
-    rows = rows_of(d.problem)
+    """The schedule of a program that has :func:`~tilewright.topi.pieces.rows.reduced_rows`."""
+    rows = reduced_rows(d.problem)
     assert rows is not None, d.problem
     found = inline(d.output)
     s, out = found.schedule, found.schedule[d.output]
@@ -43,15 +43,7 @@ def schedule_vector_rows(d: Declared, t: VectorRowTile = VectorRowTile()) -> Sch
     sums = [*found.before, *([found.last] if found.last is not None else [])]
     for tensor in sums:
         stage = s[tensor]
-        reduced = list(stage.op.reduce_axis)
-        _, part = stage.split(stage.fuse(*reduced), factor=t.parts)
-        parts = s[s.rfactor(tensor, part, tensor.ndim)]
         stage.set_scope("local")
         stage.compute_at(out, row)
-        stage.unroll(*stage.op.reduce_axis)
-        parts.set_scope("local")
-        parts.compute_at(out, row)
-        *before, lane = parts.op.axis
-        parts.reorder(*before, *parts.op.reduce_axis, lane)
-        parts.vectorize(lane)
+        reduce_in_lanes(s, tensor, stage.fuse(*stage.op.reduce_axis), t.parts, out, row)
     return s
