@@ -146,9 +146,10 @@ def test_operations_get_rules_by_the_names_of_2019(monkeypatch):
 def test_modules_of_files_are_the_names_they_have():
     from tilewright.tvm.contrib.util import tempdir
     from tilewright.tvm.runtime.module import load_module
-    from tilewright.tvm.tir.expr import Cast
+    from tilewright.tvm.tir.expr import Cast, const
 
     assert isinstance(te.placeholder((4,))[0].astype("int32"), Cast)
+    assert const(1, "int8").dtype == "int8"
     assert load_module is tvm.runtime.load_module
     assert tempdir().relpath("x").endswith("x")
     assert (tvm.float32, str(tvm.DataType("int8x4"))) == ("float32", "int8x4")
