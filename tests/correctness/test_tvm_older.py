@@ -75,6 +75,11 @@ def test_statements_load_and_store_vectors():
     assert (computed(C, a) == a * [2, 2, 2, 2, 1]).all()
 
 
+def test_kinds_of_gpus_are_opencl():
+    assert tvm.target.create("opencl -device=mali").kind == "opencl"
+    assert tvm.target.create("llvm -device=arm_cpu").kind == "llvm"
+
+
 def test_two_variables_of_one_name_are_two():
     n, m = te.var("n"), te.var("n")
     A = te.placeholder((n, m), name="A")
@@ -172,4 +177,15 @@ def test_operators_of_2019():
         old = topi.image.resize(x, (6, 6), align_corners=corners)
         new = topi.image.resize2d(x, None, (6, 6), "NCHW", "linear", mode)
         assert (computed(old, a, inputs=[x]) == computed(new, a, inputs=[x])).all()
+    w = te.placeholder((3, 2, 3, 3), name="w")
+    k = rng.random((3, 2, 3, 3), "float32")
+    for old, new in (
+        (topi.nn.conv2d(x, w, 1, 1, 1, layout="NCHW"), topi.nn.conv2d_nchw(x, w, 1, 1, 1)),
+        (
+            topi.nn.conv2d_transpose_nchw(x, te.placeholder((2, 3, 3, 3)), 1, 1, "float32"),
+            topi.nn.conv2d_transpose_nchw(x, te.placeholder((2, 3, 3, 3)), 1, 1, "float32", (0, 0)),
+        ),
+    ):
+        assert [int(d) for d in old.shape] == [int(d) for d in new.shape] == [1, 3, 4, 4]
+    assert computed(topi.nn.conv2d(x, w, 1, 1, 1, layout="NCHW"), a, k, inputs=[x, w]).any()
     assert (computed(topi.broadcast_mul(x, x), a, inputs=[x]) == a * a).all()
