@@ -121,6 +121,19 @@ def test_a_context_leaves_the_proofs_out():
     assert (out.numpy() == a[[8, 0, 3, 3]]).all()
 
 
+def test_of_two_loops_the_inner_may_be_fused_first():
+    A = te.placeholder((5, 7), name="A")
+    B = te.compute((5, 7), lambda i, j: A[i, j] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    i, j = B.op.axis
+    fused = s[B].fuse(j, i)
+    assert s[B].leaf_iter_vars == [fused]
+    assert (fused.name, str(B.op.axis[0].name)) == ("i.j.fused", "i")
+    a, out = rng.random((5, 7), "float32"), tvm.nd.empty((5, 7))
+    tvm.build(s, [A, B])(tvm.nd.array(a), out)
+    assert (out.numpy() == a + 1).all()
+
+
 def test_functions_are_chosen_by_the_target():
     @tvm.target.generic_func
     def chosen(x):
