@@ -38,17 +38,19 @@ _RESULT = "tvm_suite "
 
 
 class TvmIsTilewright(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds ``tvm``, and what stands below it, in :mod:`tilewright.tvm`."""
+    """Finds ``tvm``, and what stands below it, in :mod:`tilewright.tvm`, and ``topi``, which was a
+    package of its own until 2020."""
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name != "tvm" and not name.startswith("tvm."):
+        if name.split(".")[0] not in ("tvm", "topi"):
             return None
         return importlib.machinery.ModuleSpec(name, self, is_package=True)
 
     def create_module(self, spec: Any) -> ModuleType:
         found: Any = importlib.import_module("tilewright.tvm")
         around = found
-        for part in spec.name.split(".")[1:]:
+        below = spec.name.split(".")
+        for part in below if below[0] == "topi" else below[1:]:
             try:
                 around, found = found, getattr(found, part)
             except AttributeError as error:

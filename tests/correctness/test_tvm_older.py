@@ -75,6 +75,11 @@ def test_statements_load_and_store_vectors():
     assert (computed(C, a) == a * [2, 2, 2, 2, 1]).all()
 
 
+def test_kinds_of_gpus_are_opencl():
+    assert tvm.target.create("opencl -device=mali").kind == "opencl"
+    assert tvm.target.create("llvm -device=arm_cpu").kind == "llvm"
+
+
 def test_two_variables_of_one_name_are_two():
     n, m = te.var("n"), te.var("n")
     A = te.placeholder((n, m), name="A")
@@ -116,6 +121,19 @@ def test_a_context_leaves_the_proofs_out():
     assert (out.numpy() == a[[8, 0, 3, 3]]).all()
 
 
+def test_of_two_loops_the_inner_may_be_fused_first():
+    A = te.placeholder((5, 7), name="A")
+    B = te.compute((5, 7), lambda i, j: A[i, j] + 1.0, name="B")
+    s = te.create_schedule(B.op)
+    i, j = B.op.axis
+    fused = s[B].fuse(j, i)
+    assert s[B].leaf_iter_vars == [fused]
+    assert (fused.name, str(B.op.axis[0].name)) == ("i.j.fused", "i")
+    a, out = rng.random((5, 7), "float32"), tvm.nd.empty((5, 7))
+    tvm.build(s, [A, B])(tvm.nd.array(a), out)
+    assert (out.numpy() == a + 1).all()
+
+
 def test_functions_are_chosen_by_the_target():
     @tvm.target.generic_func
     def chosen(x):
@@ -146,9 +164,10 @@ def test_operations_get_rules_by_the_names_of_2019(monkeypatch):
 def test_modules_of_files_are_the_names_they_have():
     from tilewright.tvm.contrib.util import tempdir
     from tilewright.tvm.runtime.module import load_module
-    from tilewright.tvm.tir.expr import Cast
+    from tilewright.tvm.tir.expr import Cast, const
 
     assert isinstance(te.placeholder((4,))[0].astype("int32"), Cast)
+    assert const(1, "int8").dtype == "int8"
     assert load_module is tvm.runtime.load_module
     assert tempdir().relpath("x").endswith("x")
     assert (tvm.float32, str(tvm.DataType("int8x4"))) == ("float32", "int8x4")
@@ -171,4 +190,15 @@ def test_operators_of_2019():
         old = topi.image.resize(x, (6, 6), align_corners=corners)
         new = topi.image.resize2d(x, None, (6, 6), "NCHW", "linear", mode)
         assert (computed(old, a, inputs=[x]) == computed(new, a, inputs=[x])).all()
+    w = te.placeholder((3, 2, 3, 3), name="w")
+    k = rng.random((3, 2, 3, 3), "float32")
+    for old, new in (
+        (topi.nn.conv2d(x, w, 1, 1, 1, layout="NCHW"), topi.nn.conv2d_nchw(x, w, 1, 1, 1)),
+        (
+            topi.nn.conv2d_transpose_nchw(x, te.placeholder((2, 3, 3, 3)), 1, 1, "float32"),
+            topi.nn.conv2d_transpose_nchw(x, te.placeholder((2, 3, 3, 3)), 1, 1, "float32", (0, 0)),
+        ),
+    ):
+        assert [int(d) for d in old.shape] == [int(d) for d in new.shape] == [1, 3, 4, 4]
+    assert computed(topi.nn.conv2d(x, w, 1, 1, 1, layout="NCHW"), a, k, inputs=[x, w]).any()
     assert (computed(topi.broadcast_mul(x, x), a, inputs=[x]) == a * a).all()

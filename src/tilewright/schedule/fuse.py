@@ -15,7 +15,8 @@ from tilewright.schedule.stage import Stage
 def fuse(stage: Stage, axes: Sequence[Any]) -> IterVar:
     """Fuse adjacent loops, given from the outermost in, into one.
 
-    ``for i in m: for j in n`` becomes ``for f in m * n`` with ``i = f // n`` and ``j = f % n``.
+    ``for i in m: for j in n`` becomes ``for f in m * n`` with ``i = f // n`` and ``j = f % n``. Of
+    a pair the inner one may also be given first, as in TVM: the loops stay in their order.
     Without axes, a loop of one iteration is put outside of all others.
 
     Raises :class:`ScheduleError` where the loops are not adjacent in that order, or where data
@@ -43,6 +44,8 @@ def _fuse_pair(stage: Stage, outer: IterVar, inner: IterVar) -> IterVar:
             inner,
             "Fuse data axes with data axes, and reduction axes with reduction axes",
         )
+    if first == second + 1:
+        outer, inner, first, second = inner, outer, second, first
     if second != first + 1:
         order = ", ".join(a.name for a in stage.leaf_iter_vars)
         raise stage.error(

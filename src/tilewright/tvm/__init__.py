@@ -174,6 +174,7 @@ _program_nodes = {
     "ForKind": _Constructor(_stmt.ForKind, _stmt.ForKind, THREAD_BINDING=_stmt.ForKind.THREAD),
     "IfThenElse": _stmt.If,
     "IterVar": _iter_var,
+    "LetStmt": _stmt.Let,
     "PrimFunc": _Func,
     "ProducerLoad": _expr.Load,
     "SeqStmt": _stmt.Seq,
@@ -184,7 +185,7 @@ tir: Any = _Namespace("tir", **_tir, CallEffectKind=_rules.CallEffectKind)
 tir.ir_builder, tir.stmt_functor, tir.stmt = ir_builder, _functor, stmt
 register_func, get_global_func = _packed.register_func, _packed.get_global_func
 decl_buffer, decl_tensor_intrin = _intrinsics.decl_buffer, _intrinsics.decl_tensor_intrin
-expr: Any = _Namespace("expr", **_nodes)
+expr: Any = _Namespace("expr", **_nodes, const=_functions.const)
 _range = _Constructor(
     _te.Range,
     _te.Range,

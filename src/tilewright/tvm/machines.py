@@ -100,8 +100,9 @@ def make_target(target: Any, host: Any = None) -> Target:
         target = " ".join((str(target.get("kind", "")), *options))
     if isinstance(target, str):
         target = re.sub(r"(?<= )--?([\w-]+) (?=[^- ])", r"-\1=", target)  # "--mcpu avx2"
-        if target.startswith("llvm"):  # a kind of CPU, for which TVM has schedules of its own
-            target = re.sub(r" -device=\S+", "", target)
+        # A kind of CPU or GPU, for which TVM has schedules of its own.
+        kinds = r"\S+" if target.startswith("llvm") else "(mali|bifrost|adreno|intel_graphics)"
+        target = re.sub(rf" -device={kinds}(?= |$)", "", target)
     return Target.parse(target)
 
 

@@ -177,7 +177,8 @@ def _back(names: str) -> Callable[..., Any]:
 
     def function(*given: Any, **more: Any) -> Any:
         values = dict(zip(keys, given, strict=False)) | more
-        x, w, strides, padding, dtype, more_padding = (_given(values, k) for k in keys[:6])
+        x, w, strides, padding, dtype = (_given(values, k) for k in keys[:5])
+        more_padding = values.get("output_padding", 0)
         return transposed(x, w, strides, padding, dtype, more_padding, values.get("groups", 1))
 
     return function
@@ -191,8 +192,9 @@ _1G = "data kernel strides padding dilation groups out_dtype"
 
 def conv2d(
     input: Tensor, filter: Tensor, strides: Any, padding: Any, dilation: Any,
-    data_layout: str = "NCHW", kernel_layout: str = "", out_dtype: Any = None,
+    data_layout: str = "NCHW", kernel_layout: str = "", out_dtype: Any = None, layout: str = "",
 ) -> Any:  # fmt: skip
+    data_layout = layout or data_layout  # as it was called until 2021
     check_layout(data_layout, input, "HW")
     kernel_layout = kernel_layout or ("OIHW" if data_layout == "NCHW" else "HWIO")
     return conv(input, filter, strides, padding, dilation, 1, data_layout, kernel_layout, out_dtype)

@@ -120,7 +120,7 @@ def _region(rois: Tensor, i: Any, images: Any) -> tuple[Any, Sequence[Any]]:
 
 def _roi_align(layout: str) -> Callable[..., Any]:
     def function(
-        data: Tensor, rois: Tensor, pooled_size: Any, spatial_scale: float, mode: Any,
+        data: Tensor, rois: Tensor, pooled_size: Any, spatial_scale: float, mode: Any = "avg",
         sample_ratio: int = -1,
     ) -> Any:  # fmt: skip
         """The mean (mode 0) or the largest (mode 1) of values between elements, in as many parts of
