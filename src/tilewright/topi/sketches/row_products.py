@@ -34,8 +34,8 @@ def schedule_row_products(d: Declaration, tile: RowProductTile = RowProductTile(
     out, sums, parts = s[d.output], s[d.sum], s[made.kept]
     ty, tx = te.thread_axis((0, tile.groups), "threadIdx.y"), te.thread_axis("threadIdx.x")
     columns = p.kernel[1]
-    w = Convolved(p)
-    if w.sees(1, columns) - w.before[1] <= w.image[1]:
+    windows = Convolved(p)
+    if windows.sees(1, columns) - windows.before[1] <= windows.image[1]:
         # Threads beyond the filter would read beyond the products, where no condition stops them.
         lanes = max(n for n in range(1, _LANES + 1) if columns % n == 0)
     else:
