@@ -133,9 +133,9 @@ def moved_bytes(p: Problem) -> int:
     return p.bytes - p.batch * p.channels * gone
 
 
-def step_of_blocks(p: Convolution, rows: float, channels: int, beside: int) -> float:
+def step_of_blocks(p: Convolution, rows: float, channels: float, beside: int) -> float:
     """Microseconds in which a producer brings an SM a step: ``rows`` of a block, if each has one
-    pixel, and those of a filter of ``channels``."""
+    pixel, and those of a filter of ``channels``, less what it shares with others."""
     every = rows * moved_rows(p, beside) / beside + channels
     return every / (_PRODUCED_ROWS * MACHINE.clock)
 

@@ -65,8 +65,9 @@ ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
 #: each row of a tile beyond 128: what is not predicted is hidden by other blocks.
 _BESIDE, _LARGE = 1.013, 1e-4
-#: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
-#: time was more than predicted; and of boxes of several planes whose rows are short, in bytes.
+#: By how much more in three dimensions, in 8 bits, and once or, of several taps, twice more in
+#: blocks of channels, where a time was more than predicted; and of boxes of several planes whose
+#: rows are short, in bytes.
 VOLUMES, _BYTES, _PLANES, _THIN = 0.15, 0.1, 0.35, 32
 #: By what part less boxes of bytes take for each group of threads but the first: what a box takes
 #: beside its rows counts for more of these.
@@ -202,7 +203,7 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
                         late = once + added * (_ADDED_LATE if stages == 2 else 1)
                         cost += turns * busy * late / _BROUGHT
                     beside = _BESIDE + _LARGE * max(0, rows - 128) + VOLUMES * (len(of.extents) > 3)
-                    beside += _BYTES * (problem.is_quantized + bool(of.block))
+                    beside += _BYTES * (problem.is_quantized + bool(of.block) * min(of.taps, 2))
                     beside += _PLANES * (of.depth <= _THIN and len(box) > 3 and box[1] > 1)
                     through = own and not (directly and own == channels)
                     beside *= _PRODUCED if through else _AGAIN.get(streamed, 1.0)
