@@ -39,6 +39,9 @@ _STAGES, _ALL = 6, 9
 #: Microseconds in which blocks meet whose factors have 16 bits, and others; and bytes that one
 #: reads from others in one.
 _MEETING, _MEETING_OTHERS, _EXCHANGED = 1.35, 1.8, 45_000
+#: Microseconds that blocks of 16 bits take more than predicted whose channels are rows, of one
+#: warpgroup, and of several, which hide from each other what they wait for (ConvNeXt-T, batch 8).
+_ALONE = (0.3, -0.8)
 #: How many times as long as predicted they take where rows begin within sectors.
 _WITHIN = 0.96
 #: SMs that have blocks of clusters at once, by their size: of groups of SMs some are left.
@@ -105,13 +108,15 @@ def cluster_times(problem: Problem) -> dict[BoxProductTile, float]:
                 continue
             cost = time_of(
                 problem, *sides, of.depth * of.terms, own, count * tiles, stages, resident,
-                of.written / count, own * a_step, turned=turned, rates=rates,
+                of.written / count, own * a_step, turned=turned, rates=rates, sharing=count,
             )  # fmt: skip
             if halves and own <= stages:  # all of which are asked for at once
                 cost -= rates.wait * own / (stages - 1)
             if slow > 1:
                 brought = rows_brought(slow, rows + channels, own, count * tiles)
                 cost = max(cost, brought) * (_WITHIN if brought else 1)
+            if halves and turned and problem.constants:
+                cost += _ALONE[sides[0] > ROWS]
             tile = BoxProductTile.of(box, channels, stages, count, turned=int(turned))
             found[tile] = before + exchange(rows * channels, count, halves) + cost
     return found

@@ -33,6 +33,9 @@ from tilewright.topi.problem import Problem
 _NUMBERS, ADDED, ADDED_THERE, MOST_ADDED, SOON = 1.4, 10_000, 40_000, 128, 8
 #: Rows of a tile of which the warps hide from one another what they read to add it.
 READERS = 128
+#: Microseconds that a block of one tile waits for the numbers of its channels where no other hides
+#: that: of a single warpgroup whose channels are rows of instructions, and of whole boxes.
+WAITED = 0.8
 #: How many times as long instructions take that multiply slices of rows, which are short; and the
 #: same of the pixels that TMA brings of windows in three dimensions.
 _SLICED, VOLUMES = 1.4, 2.4
@@ -94,14 +97,15 @@ def time_of(
     p: Problem, rows: int, columns: int, step: float, steps: float, blocks: int, stages: int,
     resident: int, size: float, brought: float, slices: int = 1, brought_rows: float = 0,
     cluster: int = 1, added_there: bool = False, crossing: float = 1, turned: bool = False,
-    rates: Rates = _RESULTS,
+    rates: Rates = _RESULTS, sharing: int = 1,
 ) -> float:  # fmt: skip
     """Microseconds of blocks that add ``steps`` products of ``rows`` by ``columns``, of ``step``
     bytes each, of factors of which they bring ``brought`` bytes, of each step ``brought_rows`` that
     are short, and store results of ``size`` bytes. Of ``slices`` of the rows, each multiplies its
     part of the columns; an SM holds ``resident`` blocks. What is added to results is in shared
     memory where it is ``added_there``. A row that is brought lies in ``crossing`` lines of memory,
-    in the mean. Channels are rows where they are ``turned``."""
+    in the mean. Channels are rows where they are ``turned``. ``sharing`` blocks each compute a
+    part of a tile's results from its sums."""
     times = rates.products + rates.narrow / columns_of(columns // slices, p.dtype)
     times += rates.cluster * (cluster > 1)
     rate = 2 * MACHINE.products * MACHINE.clock / times
@@ -115,9 +119,9 @@ def time_of(
     waves = blocks / (MACHINE.sms * resident)
     begin = rates.begin + steps * rates.wait / (stages - 1) + rates.alone * stores * (resident == 1)
     if p.epilogue:
-        alone += arithmetic(p, rows, columns, resident)
         added = ADDED_THERE if added_there else ADDED
-        alone += rows * columns * reads_results(p) / added
+        late = arithmetic(p, rows, columns, resident) + rows * columns * reads_results(p) / added
+        alone += late / sharing
         few = turned and not p.is_quantized
         begin += _NUMBERS * ("channel" in p.epilogue_shapes and not few)
     found = micros(blocks * alone / MACHINE.sms, cache, memory, waves, begin, resident, _FEW)
@@ -133,9 +137,9 @@ def moved_bytes(p: Problem) -> int:
     return p.bytes - p.batch * p.channels * gone
 
 
-def step_of_blocks(p: Convolution, rows: float, channels: int, beside: int) -> float:
+def step_of_blocks(p: Convolution, rows: float, channels: float, beside: int) -> float:
     """Microseconds in which a producer brings an SM a step: ``rows`` of a block, if each has one
-    pixel, and those of a filter of ``channels``."""
+    pixel, and those of a filter of ``channels``, less what it shares with others."""
     every = rows * moved_rows(p, beside) / beside + channels
     return every / (_PRODUCED_ROWS * MACHINE.clock)
 

@@ -14,7 +14,13 @@ from typing import NamedTuple
 from tilewright.target.instructions.tma_load import ALIGN, LARGEST
 from tilewright.target.instructions.wgmma import has_columns
 from tilewright.topi.gpu.box_sizes import Sizes, has_short_rows
-from tilewright.topi.gpu.box_times import SHORT_ROWS, arithmetic, reads_results, resident_blocks
+from tilewright.topi.gpu.box_times import (
+    SHORT_ROWS,
+    WAITED,
+    arithmetic,
+    reads_results,
+    resident_blocks,
+)
 from tilewright.topi.gpu.machine import BARRIERS, CACHE, MACHINE
 from tilewright.topi.nn.box_factors import reach
 from tilewright.topi.nn.box_problems import is_turned, sliced
@@ -124,6 +130,8 @@ def time_of_single(
         found += r.late * busy * filters / of.depth / moved
     if problem.epilogue:
         found += r.computed * arithmetic(problem, high, columns, busy)
+    if busy > 1 and "channel" in problem.epilogue_shapes and not problem.is_quantized:
+        found += WAITED
     return float(found)
 
 

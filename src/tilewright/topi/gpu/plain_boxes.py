@@ -32,6 +32,7 @@ from tilewright.topi.gpu.box_times import (
     MOST_ADDED,
     SOON,
     VOLUMES,
+    WAITED,
     in_sectors,
     moved_rows,
     rates_of,
@@ -291,6 +292,8 @@ def at_once(
     least = _LEAST + _BLOCK * tiles * of.phases / MACHINE.sms if g.halves else 0.0
     directly = channels in g.direct and not shape.turned
     slowest, quantized, alone = max(slow), g.problem.is_quantized, _FLOAT8 if g.p.is_float8 else 1
+    numbered = shape.turned and channels == ROWS and "channel" in g.problem.epilogue_shapes
+    waited = WAITED * (numbered and not quantized)
     for stages, resident, time in _staged(
         g, shape, of.staged(g.problem, shape.rows, channels, directly) + there, late
     ):
@@ -313,7 +316,7 @@ def at_once(
             if quantized:
                 short = tiles * g.own * (seen + channels) / MACHINE.sms
                 cost = max(cost, short * short_row(g.p, of.depth, of.parts)) * partly
-            cost = longer * partial * max(cost, least) * alone
+            cost = longer * partial * max(cost, least) * alone + waited
             tile = BoxProductTile.of(
                 shape.box, channels, stages, turned=int(shape.turned), boxes_to=boxes_to,
                 filters_to=filters_to, added=int(late),

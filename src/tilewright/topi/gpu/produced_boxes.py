@@ -310,7 +310,8 @@ def predicted(
     if problem.is_quantized:
         hidden = max(hidden, taken * (rows + own) * short_row(p, of.depth, of.parts))
     if of.block:  # of which tiles that keep numbers bring as many
-        short = taken * step_of_blocks(p, of.depth / of.block * rows, own, beside)
+        of_box, of_filter = rows / tile.boxes_to, own / tile.filters_to
+        short = taken * step_of_blocks(p, of.depth / of.block * of_box, of_filter, beside)
         hidden = max(hidden, short / (_KEPT[True] if tile.kept else 1)) + _BLOCKS * short
     tall = r.tall if high // ROWS > _FEW else 1.0
     tall *= _LOW if problem.is_quantized and high == ROWS else 1.0

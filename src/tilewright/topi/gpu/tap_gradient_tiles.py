@@ -50,7 +50,7 @@ _SPARE = 16
 #: how often what these are counts of what memory moves.
 _BEGIN, _ADDING, _PART, _ADDED = 1.7, 2.0, 0.03, 1.28
 #: Of the cache, what is read counts less; rows of boxes that are shorter take as long.
-_CACHED, _SHORT = 0.55, 128
+_CACHED, _SHORT = {2: 0.85, 4: 0.55}, 128
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_gradient_tiles`, which
 #: are too long where taps have few channels.
 _BESIDE = 1.2
@@ -184,7 +184,8 @@ def _times(
     if not resident:
         return
     short = [max(r * size + 12, _SHORT) / (r * size) for r in row]
-    brought = boxes[0] * short[0] + boxes[1] * (1 if thin else short[1])
+    inside = (1.0, 1.0) if thin or size == 4 else _inside(p, pixels, above)
+    brought = boxes[0] * short[0] * inside[0] + boxes[1] * (1 if thin else short[1]) * inside[1]
 
     steps, warps, taps = number // deep, tile.warps, rows * columns
     products = steps * taps * left * right * (3 if apart else 1)
@@ -223,12 +224,27 @@ def _times(
         at_once = min(resident, -(-blocks // MACHINE.sms))
         alone = at_once * busy * (1 + _ALONE / (at_once * warps)) + _STEP / at_once
         issue = (max(1.0, waves) if waves > _ROUNDS else math.ceil(waves)) * each * alone
-        cache = _CACHED * blocks * each * brought / CACHE
+        cache = _CACHED[size] * blocks * each * brought / CACHE
         cost = float((issue**4 + cache**4 + memory**4) ** 0.25)
         cost += _BEGIN * math.ceil(waves) / math.sqrt(resident) + COPYING * (rows + sum(copied))
         if splits > 1 or p != problem:
             cost += _ADDING + _PART * splits + _ADDED * splits * results / MEMORY
         yield replace(tile, splits=splits), cost
+
+
+def _inside(p: Conv, pixels: tuple[int, int, int], above: int) -> tuple[float, float]:
+    """What parts of boxes of dy, and of what ``above`` rows of taps see of x, are no padding, which
+    nothing brings."""
+    _, *sizes = pixels
+    grad, image = 1.0, 1.0
+    for d, (size, taps) in enumerate(zip(sizes, (above, p.kernel[1]), strict=True)):
+        count, step = -(-p.out_image[d] // size), p.stride[d]
+        seen = (size - 1) * step + (taps - 1) * p.dilation[d] + 1
+        begins = [k * size * step - p.padding[d] for k in range(count)]
+        within = sum(max(0, min(x + seen, p.image[d]) - max(x, 0)) for x in begins)
+        grad *= p.out_image[d] / (count * size)
+        image *= within / (count * seen)
+    return grad, image
 
 
 def warp_cycles(

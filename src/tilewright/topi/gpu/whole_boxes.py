@@ -27,6 +27,7 @@ from tilewright.topi.gpu.box_sizes import (
 )
 from tilewright.topi.gpu.box_times import (
     SHORT_ROWS,
+    WAITED,
     arithmetic,
     in_sectors,
     moved_bytes,
@@ -65,8 +66,9 @@ ADDED, _ADDED_ONCE, _ADDED_LATE, _READ = 0.2, 1.5, 3.0, 4.0
 #: By how much a time counts beside those of :mod:`~tilewright.topi.gpu.box_products`, and more for
 #: each row of a tile beyond 128: what is not predicted is hidden by other blocks.
 _BESIDE, _LARGE = 1.013, 1e-4
-#: By how much more in three dimensions, and in 8 bits and once more in blocks of channels, where a
-#: time was more than predicted; and of boxes of several planes whose rows are short, in bytes.
+#: By how much more in three dimensions, in 8 bits, and once or, of several taps, twice more in
+#: blocks of channels, where a time was more than predicted; and of boxes of several planes whose
+#: rows are short, in bytes.
 VOLUMES, _BYTES, _PLANES, _THIN = 0.15, 0.1, 0.35, 32
 #: By what part less boxes of bytes take for each group of threads but the first: what a box takes
 #: beside its rows counts for more of these.
@@ -77,6 +79,8 @@ _HELD, _WIDE, _READ_AGAIN = 0.83, 128, 1.15
 #: Bytes of results that an SM stores in a microsecond, and results for which it reads the numbers
 #: of their channels, twice as many beside a producer; and how long that takes with one.
 _STORED, _NUMBERS, _PRODUCED = 22_300, 14_000, 0.97
+#: The same of parts of results with such numbers that could leave from registers.
+_THROUGH = 1.15
 #: The most blocks of an SM that have a single box each, which is brought in steps of channels, and
 #: microseconds of a single box that is brought in steps of channels: of a launch, of the blocks
 #: of an SM, of a byte of a block, of its products, of few channels, of further warpgroups,
@@ -99,6 +103,8 @@ _PARTS, _HIDING = (128, 64, 32), 3
 #: Cycles of an instruction for each of its columns, or if there are few for reading its rows and,
 #: for each column, those of the filter.
 _COLUMN, _ROWS_READ, _COLUMN_READ = 0.5, 16.0, 0.25
+#: Columns of instructions of slices that wait for one another longer than they take.
+_FEW_COLUMNS = 16
 
 
 @functools.lru_cache(maxsize=64)
@@ -138,6 +144,8 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
         cycles = max(_COLUMN * columns, _ROWS_READ + _COLUMN_READ * columns)
         instructions = groups * (channels // columns) * steps * (of.depth // 32)
         products = instructions * cycles / MACHINE.clock
+        # Two blocks take as long as one alone, whose short instructions wait for one another.
+        hidden = 2 if halves and slices > 1 and columns <= _FEW_COLUMNS else 1
         written = of.stored if directly else of.written
         stores = rows * channels * written / _STORED
         stores *= DIRECT if directly and of.stored == written == 2 else 1
@@ -187,7 +195,7 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
                     again = boxes * others if streamed else blocks
                     cache = (boxes * others * once + again * filters) / CACHE
                     overlapping = (
-                        _PRODUCTS * turns * busy * products,
+                        _PRODUCTS * turns * max(busy, hidden) * products,
                         turns * busy * (_STORES * stores + epilogue),
                         _CACHE * cache, memory, _BOX * turns,
                         turns * (ADDED * busy + _ADDED_ONCE) * added / _STORED,
@@ -202,10 +210,11 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
                         late = once + added * (_ADDED_LATE if stages == 2 else 1)
                         cost += turns * busy * late / _BROUGHT
                     beside = _BESIDE + _LARGE * max(0, rows - 128) + VOLUMES * (len(of.extents) > 3)
-                    beside += _BYTES * (problem.is_quantized + bool(of.block))
+                    beside += _BYTES * (problem.is_quantized + bool(of.block) * min(of.taps, 2))
                     beside += _PLANES * (of.depth <= _THIN and len(box) > 3 and box[1] > 1)
                     through = own and not (directly and own == channels)
                     beside *= _PRODUCED if through else _AGAIN.get(streamed, 1.0)
+                    beside *= _THROUGH if through and directly and numbered else 1
                     if problem.is_quantized:
                         beside *= partly * (1 - _TALL * (groups - 1))
                         beside *= _READ_AGAIN if numbered and not kept else 1
@@ -233,9 +242,10 @@ def whole_times(problem: Problem, pooled: bool = False) -> dict[BoxProductTile, 
             if busy > resident_blocks(problem, rows, channels, shared):
                 continue
             late = (added + _READ * read) / _STORED + numbered * rows * channels / _NUMBERS
+            waited = before + WAITED * (numbered and added + read > 0)
             if problem.epilogue:
                 late += arithmetic(problem, rows, channels, busy)
-            single = before + busy * late + _of_one_box(
+            single = waited + busy * late + _of_one_box(
                 blocks / MACHINE.sms, once + filters, products, channels, groups,
                 busy * rows * channels * of.written, steps,
             )  # fmt: skip
