@@ -7,7 +7,7 @@ Integers are the machine's: they wrap in their type, a division by zero and its 
 smallest integer divided by -1 is itself, and a shift by the width or more leaves 0, or -1 where an
 arithmetic shift to the right has a negative operand. NumPy's own integers do all of that. Index
 arithmetic is exact in 64 bits, and brought into its type where it is stored, converted, or combined
-with data. The maximum or minimum of a value and what is not a number is the value.
+with data. The maximum or minimum of a value and what is not a number is not a number.
 """
 
 from __future__ import annotations

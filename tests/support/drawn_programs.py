@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 from tests.support.declared import OutOfBounds, declared, numpy_type
@@ -24,6 +25,7 @@ from tilewright.runtime.build import backend
 from tilewright.runtime.kernel import Kernel
 from tilewright.runtime.signature import outputs
 from tilewright.runtime.sim import SimulationError, simulate
+from tilewright.runtime.sim.values import poison
 from tilewright.schedule import Schedule
 from tilewright.target import Target
 from tilewright.te import Tensor
@@ -201,8 +203,22 @@ def _steps(s: Stmt) -> int:
 
 def _harmless(case: Case, module: Module) -> bool:
     """Whether the program reads what is there where the declaration does not, as sim has it: what
-    no output needs is left out."""
-    return not simulate(module, case.call(case.blank())).findings
+    no output needs is left out, and :meth:`Schedule.reindex` has zeros there.
+
+    On a CPU, elements of tiles that no output needs may be copies of what nobody wrote, of which
+    verify asks nothing; the outputs have to be the same whatever that is.
+    """
+    made = []
+    for fill in (poison, lambda t: 1):
+        found = case.blank()
+        with patch("tilewright.runtime.sim.memory.poison", fill):
+            findings = simulate(module, case.call(found)).findings
+        if not findings:
+            return True
+        if module.target.is_gpu or any(f.kind != "uninitialised read" for f in findings):
+            return False
+        made.append([a.tobytes() for a in found])
+    return made[0] == made[1]
 
 
 def _doubted(cases: Sequence[Case], module: Module, error: VerificationError) -> Outcome:

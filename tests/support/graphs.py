@@ -8,7 +8,7 @@ integers wrap (``machine_stages``) have the whole range of their type for it.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from tests.support.drawing import Dice, Text
@@ -108,7 +108,7 @@ class Graph:
     siblings: dict[str, tuple[str, ...]] = field(default_factory=dict)
     n: int = 0  # a value of the symbolic extent, 0 where there is none
     scalars: list[Scalar] = field(default_factory=list)
-    wild: set[str] = field(default_factory=set)  # inputs with values of the whole range
+    wild: set[str] = field(default_factory=set)  # with values of the whole range of their type
     promised: bool = True  # whether verify has to prove it
     work: int = 600  # elements of a stage, times what it reduces over
 
@@ -167,16 +167,16 @@ class Graph:
         found = {"n": (self.n, 0, 1, 7)[k % 4]} if self.n else {}
         return found | {p.name: p.values[k % 4] for p in self.scalars}
 
-    def numbers(self) -> list[Known]:
-        """The inputs but those that hold infinities and what is not a number: a sum or an argmax of
-        these depends on its order."""
-        return [t for t in self.inputs if t.name not in self.wild or "float" not in t.type]
+    def numbers(self, tensors: Iterable[Known]) -> list[Known]:
+        """Those of ``tensors`` without infinities and what is not a number: a sum or an argmax of
+        these depends on its order, and an integer made of one may be any."""
+        return [t for t in tensors if t.name not in self.wild or "float" not in t.type]
 
     def source(self, rank: int = 0, logical: bool = False) -> Known:
         """A tensor to read, most often the newest one; of conditions only where ``logical``."""
         fits = [
             t
-            for t in (*reversed(self.made), *self.numbers())
+            for t in self.numbers((*reversed(self.made), *self.inputs))
             if len(t.shape) >= rank and (logical or t.type != "bool")
         ]
         if fits and (self.n or not self.dice.chance(10)):
@@ -186,7 +186,7 @@ class Graph:
 
     def other(self, shape: Sequence[int], type: str) -> Known:
         """A tensor of exactly this shape, an old or a new one."""
-        fits = [t for t in (*self.made, *self.numbers()) if t.shape == tuple(shape)]
+        fits = [t for t in self.numbers((*self.made, *self.inputs)) if t.shape == tuple(shape)]
         if fits and self.dice.chance(40):
             return self.dice.pick(fits)
         return self.placeholder(shape, type)
@@ -280,7 +280,9 @@ class Graph:
             t = self.other(shape, type)
             return to_type(self.read(t, [a.name for a in used]), type)
         symbolic = any(a.extent == "n" for a in axes)
-        fits = [t for t in (*self.made, *self.numbers()) if symbolic or "n" not in t.shape]
+        fits = [
+            t for t in self.numbers((*self.made, *self.inputs)) if symbolic or "n" not in t.shape
+        ]
         if not fits:
             return constant(1, type)
         t = dice.pick(fits)

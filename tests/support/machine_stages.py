@@ -152,7 +152,8 @@ def spread(g: Graph) -> None:
 
 
 def not_numbers(g: Graph) -> None:
-    """Maxima and minima of floating-point values some of which are not numbers."""
+    """Maxima and minima of floating-point values some of which are not numbers: an output has such
+    in it, or there are numbers instead, which other stages read."""
     dice = g.dice
     type = dice.pick(("float32", "float64", "float16"))
     t = g.placeholder(_shape(g), type)
@@ -165,7 +166,12 @@ def not_numbers(g: Graph) -> None:
         text = f"te.{dice.pick(('max', 'min'))}({first}, {second})"
     if dice.chance(30):
         text = f"te.select({text} {dice.pick(COMPARISON)} 1, {text}, te.const(2, {type!r}))"
-    g.compute(axes, Term(f"te.clip({text}, -9, 9)", type, -9, 9))
+    if dice.chance(50):
+        known = g.compute(axes, Term(f"te.clip({text}, -9, 9)", type, -9, 9))
+        g.wild.add(known.name)
+        return
+    number = f"te.select({text} > -9, {text}, te.const(-9, {type!r}))"
+    g.compute(axes, Term(f"te.min({number}, 9)", type, -9, 9))
 
 
 # -- indices made of data -----------------------------------------------------------------
@@ -173,7 +179,7 @@ def not_numbers(g: Graph) -> None:
 
 def _table(g: Graph) -> Known:
     """What is read at places that data say."""
-    fits = [t for t in g.made if len(t.shape) == 1 and t.shape[0] not in ("n", 1)]
+    fits = [t for t in g.numbers(g.made) if len(t.shape) == 1 and t.shape[0] not in ("n", 1)]
     if fits and g.dice.chance(50):
         return g.dice.pick(fits)
     return g.placeholder((g.dice.pick((3, 2, 5, 8, 13, 100, 200, 300)),), g.type())
@@ -321,7 +327,8 @@ def symbolic_index(g: Graph) -> None:
     if not g.n:
         chosen(g)
         return
-    fits = [t for t in (*g.made, *g.inputs) if t.shape == ("n",) and t.type != "bool"]
+    fits = g.numbers((*g.made, *g.inputs))
+    fits = [t for t in fits if t.shape == ("n",) and t.type != "bool"]
     t = g.dice.pick(fits) if fits else g.placeholder(("n",), g.type())
     dice = g.dice
     axes = axes_of([dice.pick((4, 7, "n"))])
