@@ -12,7 +12,7 @@ in a folder with data beside it and outside of it, which the process may not ope
 its schedules (``tests/support/drawn_problems.py``).
 
 ``--plain`` does not optimise the code for CPUs, so that a program takes half the time: it asks what
-programs mean, and not what LLVM makes of what else they say.
+programs mean, and not what LLVM makes of the attributes of their code.
 
 ``--show SEED`` prints a program and what becomes of it, ``--shrink SEED`` a smaller one that fails
 alike. The exit status is 1 where a program was wrong.

@@ -1,8 +1,8 @@
 """What holds at some moment is possible: no system of what is true there is refuted.
 
 Expressions on indices and on data, which wraps around in its type, are evaluated at a point; a
-system that is told their values has to have a solution, also one of two such moments, and nothing
-that is false there is proved.
+system with their values as constraints has to have a solution, also one of two such moments, and
+nothing that is false there is proved.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ class Drawn:
         return made
 
 
-def told(drawn: Drawn, instance: Instance, at: Point) -> None:
-    """Say of a moment what holds there."""
+def require(drawn: Drawn, instance: Instance, at: Point) -> None:
+    """Let hold at a moment what holds at a point."""
     for var, (low, high) in drawn.ranges.items():
         instance.bind(var, low, high)
     for condition in drawn.conditions:
@@ -156,9 +156,9 @@ def of_seed(seed: int) -> None:
 
     system = System()
     first = Instance(system)
-    told(drawn, first, one)
+    require(drawn, first, one)
     second = Instance(system, 1, first)
-    told(drawn, second, two)
+    require(drawn, second, two)
     difference = minus(first.form(e), second.form(f))
     system.require(minus(difference, constant(apart)), equal=True)
     assert solvable(system), (seed, str(e), str(f), one, two)
