@@ -6,7 +6,8 @@ from tilewright.ir.dtype import dtype
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.operators.program import Program
-from tilewright.topi.pieces.rows import lies_along, reduced_rows
+from tilewright.topi.pieces.row_reads import lies_along
+from tilewright.topi.pieces.rows import reduced_rows
 from tilewright.topi.problem import Problem
 from tilewright.topi.sketches.vector_rows import VectorRowTile
 

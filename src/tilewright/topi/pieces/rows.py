@@ -7,7 +7,6 @@ import math
 from collections import Counter
 from dataclasses import dataclass
 
-from tilewright.arith import Analyzer
 from tilewright.ir.expr import Load, Reduce
 from tilewright.ir.ops import is_const
 from tilewright.ir.visit import walk
@@ -50,33 +49,6 @@ def rows_of(p: Problem) -> Rows | None:
     it is no program of such."""
     found = reduced_rows(p)
     return found if found is not None and found.read else None
-
-
-@functools.lru_cache(512)
-def lies_along(p: Problem) -> bool:
-    """Whether a program of rows reads the largest of its arguments along them, of whatever rows."""
-    d = declared(p)
-    waiting = [op for op in computed(d.output) if reduces(op)]
-    largest = max(math.prod(map(int, t.shape)) for t in d.inputs.values())
-    seen = set(waiting)
-    while waiting:
-        op, az = waiting.pop(), Analyzer()
-        axes = [*op.axis, *(op.reduce_axis if reduces(op) else ())]
-        for axis in axes:
-            if axis.dom is not None:
-                az.bind(axis.var, axis.dom.min, axis.dom.extent)
-        at = [x for x in loads(op) if x.indices]
-        read = {x.buffer for x in at if az.simplify(x.indices[-1]) is axes[-1].var}
-        for t in op.inputs:
-            if t.buffer not in read:
-                continue
-            if not isinstance(t.op, ComputeOp):
-                if math.prod(map(int, t.shape)) == largest:
-                    return True
-            elif t.op not in seen:
-                seen.add(t.op)
-                waiting.append(t.op)
-    return False
 
 
 @functools.lru_cache(512)
