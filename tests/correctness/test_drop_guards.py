@@ -5,14 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import pytest
 from tests.support.interpreter import interpret
 
+from tilewright import lower, te
 from tilewright.ir.expr import Expr
 from tilewright.ir.func import Func
 from tilewright.ir.ops import logical_and
 from tilewright.ir.stmt import Stmt
 from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
 from tilewright.lower.loops.drop_guards import drop_guards
+from tilewright.runtime.sim import simulate
 
 i, v, k = axes("i v k")
 C, acc = buffer("C", 14), buffer("acc", 8, scope="local")
@@ -83,3 +86,31 @@ def test_a_guard_stays_where_what_is_read_is_written_under_what_follows_from_it(
     fill = when(n < 15, store(copy[0], A[n]))  # in the same iteration, for the same element
     read = when(n < 14, store(acc[v], copy[0]))
     assert guards(drop_guards(program(allocate(copy, loop(v, 8, fill, read))))) == 3
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda F, x: te.if_then_else(x > 0, te.truncdiv(F[3], x), 1),
+        lambda F, x: te.floormod(F[3], x),
+        lambda F, x: F[te.clip(x, 0, 8)],
+    ],
+    ids=["branch", "divisor", "index"],
+)
+def test_a_guard_stays_where_a_value_of_another_tile_decides(value: Any) -> None:
+    # The other tile lacks elements that the guard leaves out: without it, what LLVM takes for
+    # undefined would decide where the program goes on.
+    A, F = te.placeholder((8,), "int32", name="A"), te.placeholder((9,), "int32", name="F")
+    M = te.compute((8,), lambda i: A[i] * 3, name="M")
+    W = te.compute((8,), lambda i: value(F, M[i]), name="W")
+    B = te.compute((8,), lambda i: te.if_then_else(i >= 2, W[i - 2], 0) + W[i], name="B")
+    s = te.create_schedule(B.op)
+    outer, inner = s[B].split(B.op.axis[0], factor=4)
+    s[B].unroll(outer)
+    s[B].unroll(inner)
+    for tile in (M, W):
+        s[tile].unroll(tile.op.axis[0])
+        s[tile].set_scope("local")
+        s[tile].compute_at(s[B], outer)
+    arrays = [np.arange(1, 9, dtype="int32"), np.arange(9, dtype="int32"), np.zeros(8, "int32")]
+    assert not simulate(lower(s, [A, F, B], "llvm"), arrays).findings

@@ -21,8 +21,10 @@ for i in range(2):
 
 The guard must say which elements of the buffer exist, the same for every store to it, so that no
 element that some store defines is changed; what it guarded must stay in bounds without it and read
-nothing that is written under the same guard. A guard that differs
-between the lanes of a vector guards what would not, and nothing else:
+nothing that is written under the same guard. Elements of other tiles may be copied, and computed
+with, where nobody wrote them; but a branch, an index or a divisor made of such a value has no
+meaning in LLVM, nor has the program then. A guard that differs between the lanes of a vector guards
+what would not, and nothing else:
 
 >>> total = buffer("total", 8, scope="local")
 >>> add = loop(v, 8, when(n < 14, store(total[v], total[v] + C[n] * 2.0)), kind="vectorized")
@@ -74,6 +76,7 @@ class _Drop(InContext):
         self.inner: dict[Buffer, set[Expr]] = {}  # variables bound since the buffer was allocated
         self.lanes: set[Var] = set()  # variables of the vectorised loops around
         self.only: dict[Buffer, set[Expr]] = {}  # the guards that stores to a buffer are left under
+        self.made = {x.buffer for x in statements(func.body) if isinstance(x, Allocate)}
 
     def expr(self, e: Expr) -> Expr:
         return e
@@ -95,7 +98,7 @@ class _Drop(InContext):
                     self.limits[buffer] = common
             case If(condition, then, None) if self.limits:
                 kept = conjuncts(condition)
-                for c in list(kept):
+                for c in () if _decides(then, self.made) else list(kept):
                     others = [x for x in kept if x is not c]
                     behind = kept[kept.index(c) + 1 :]
                     if not all(map(pure, behind)):
@@ -185,6 +188,20 @@ class _Drop(InContext):
                 case _:
                     return False
         return True
+
+
+def _decides(body: Stmt, buffers: set[Buffer]) -> bool:
+    """Whether a branch, an index or a divisor in ``body`` is made of an element of ``buffers``."""
+    decisive: list[Expr] = []
+    for x in walk(body):
+        match x:
+            case If(condition) | E.IfThenElse(condition):
+                decisive.append(condition)
+            case Load(_, indices) | Store(_, indices):
+                decisive += indices
+            case E.FloorDiv(_, b) | E.FloorMod(_, b) | E.TruncDiv(_, b) | E.TruncMod(_, b):
+                decisive.append(b)
+    return any(isinstance(y, Load) and y.buffer in buffers for e in decisive for y in exprs(e))
 
 
 class _Masked(InContext):
