@@ -33,11 +33,16 @@ class Sides:
     """Two models alike, of which the calls of the first are replayed, and what records them."""
 
     def __init__(self, device, record):
-        self.device, self.record, self.found = device, record, []
+        self.device, self.record = device, record
         torch.manual_seed(0)
-        model = Net().eval()
+        model = Net()
         nn.init.uniform_(model.norm.running_var, 0.5, 2)
-        self.models = [model.to(device), copy.deepcopy(model).to(device)]
+        self.of(model)
+
+    def of(self, model):
+        """Take others, and return them."""
+        self.found = []
+        self.models = [m.to(self.device).eval() for m in (model, copy.deepcopy(model))]
         modes = {"mode": "reduce-overhead"}, {}
         self.calls = [
             torch.compile(
@@ -45,6 +50,7 @@ class Sides:
             )
             for m, mode in zip(self.models, modes, strict=True)
         ]
+        return self.models
 
     def images(self, count=4, size=9):
         return torch.randn(count, 3, size, size, device=self.device)
@@ -131,6 +137,77 @@ def test_parameters_that_change_often_are_read_in_every_call(sides):
         for model in sides.models:
             model.conv.weight.mul_(0.9)
     assert sides.recorded == found == 1
+
+
+def test_what_parameters_become_is_compiled_before_it_is_recorded(sides):
+    """Constants are computed, which nothing is while a call is recorded."""
+    for count in range(3):
+        sides.compare(sides.images(), times=2)
+        assert not sides.recorded
+        for model in sides.models:
+            model.head.weight.add_(count + 1.0)
+    sides.compare(sides.images(), times=3)
+    assert sides.recorded == 1
+
+
+def test_buffers_that_count_no_versions_stand_beside_constants(sides):
+    class Beside(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.conv = nn.Conv2d(3, 8, 3)
+            with torch.inference_mode():
+                self.register_buffer("keys", torch.randn(8))
+
+        def forward(self, x):
+            return torch.relu(self.conv(x)), self.keys.sort().values
+
+    models, x = sides.of(Beside()), sides.images()
+    for _ in range(3):
+        sides.compare(x, times=3)
+        for model in models:
+            model.conv.weight.mul_(1.5)
+            with torch.inference_mode():
+                model.keys.mul_(-1)
+
+
+def test_results_in_one_anothers_memory_stay_there(sides):
+    class Twice(Net):
+        def forward(self, x):
+            y = super().forward(x)[1]
+            return y, y.view(-1), x.view(-1), self.head.weight
+
+    sides.of(Twice())
+    for _ in range(5):
+        y, flat, *_ = sides.compare(sides.images())
+        y.add_(1)
+        assert torch.equal(y.view(-1), flat)
+    assert "calls are not replayed: " in str(sides.found[0])
+
+
+def test_inputs_that_are_returned_are_the_callers(sides):
+    class Returns(Net):
+        def forward(self, x):
+            return *super().forward(x), x, x.view(-1), self.head.weight, self.head.weight.t()
+
+    sides.of(Returns())
+    for _ in range(5):
+        x = sides.images()
+        *_, same, flat, weight, _ = sides.compare(x)
+        assert same.data_ptr() == flat.data_ptr() == x.data_ptr()
+        assert weight.data_ptr() in {m.head.weight.data_ptr() for m in sides.models}
+    assert sides.recorded == 1
+
+
+def test_numbers_that_are_made_on_the_cpu_do_not_hinder(monkeypatch):
+    """They are made where they are read."""
+    monkeypatch.setattr(recording, "recorder", Recorder(torch))
+    torch._dynamo.reset()
+    found = []
+    backend = functools.partial(tilewright, report=found.append, mode="reduce-overhead")
+    with torch.no_grad():
+        call = torch.compile(lambda x: x + torch.arange(4).to(x.device), backend=backend)
+        call(torch.empty(2, 4, device="meta"))
+    assert not found[0].calls.reason
 
 
 def test_modes_of_inference_take_turns(sides):

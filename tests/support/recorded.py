@@ -32,9 +32,13 @@ class Recorder:
             results = list(run(list(inputs)))
         for x, was in zip(tensors, before, strict=True):  # nothing runs while it is recorded
             x.data.copy_(was)
-        of_inputs = [any(x is i for i in inputs) for x in results]
+        lying = {x.untyped_storage()._cdata for x in tensors}
+        of_inputs = [
+            isinstance(x, torch.Tensor) and x.untyped_storage()._cdata in lying for x in results
+        ]
+        memory: dict[int, Any] = {}  # results that lie in one another do so in each run
         places = [
-            x.clone() if isinstance(x, torch.Tensor) and not same else x
+            _elsewhere(torch, x, memory) if isinstance(x, torch.Tensor) and not same else x
             for x, same in zip(results, of_inputs, strict=True)
         ]
         made = [
@@ -58,3 +62,11 @@ class Recorder:
         for x in made:
             x.data.zero_()
         return places, replay
+
+
+def _elsewhere(torch: Any, x: Any, memory: dict[int, Any]) -> Any:
+    """A tensor in a copy of its memory, of which there is one."""
+    storage = x.untyped_storage()
+    copy = memory.setdefault(storage._cdata, storage.clone())
+    made = torch.empty(0, dtype=x.dtype)
+    return made.set_(copy, x.storage_offset(), x.shape, x.stride())

@@ -45,12 +45,14 @@ def tilewright(
     from torch._functorch.aot_autograd import make_boxed_func
 
     from tilewright.torch.boxed import boxed
+    from tilewright.torch.constructors import made_where_read
     from tilewright.torch.partition import partition
     from tilewright.torch.replayed_calls import ReplayedCalls
     from tilewright.torch.steps import cut, replayed
 
     def compiler(freezes: bool) -> Callable[..., Any]:
         def compile_graph(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+            made_where_read(graph)  # before anything is said about devices
             static = static_inputs(graph)
             replaying, steps = replayed(graph, static if found["replay"] else None)
             calls = ReplayedCalls(graph, static) if freezes and found["replay"] else None

@@ -16,7 +16,6 @@ from torch.fx.passes.operator_support import OperatorSupportBase
 from tilewright.graph.fx.convert import convert, text_of_type
 from tilewright.graph.value import Input
 from tilewright.ir.errors import TilewrightError
-from tilewright.torch.constructors import made_where_read
 from tilewright.torch.joined_casts import join_casts
 from tilewright.torch.joint import WRITE, owners
 from tilewright.torch.region import Region, hint
@@ -191,7 +190,6 @@ def partition(
     are no constants; the rest is as for :class:`Region`. With ``shares``, many casts are one call.
     """
     taken = Taken()
-    made_where_read(module)
     if shares and (count := join_casts(module, static)):
         taken.left["aten._to_copy.default", "PyTorch casts all of them by one call"] = count
     counters = _counters(module)

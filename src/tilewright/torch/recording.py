@@ -123,6 +123,10 @@ class Recording:
         """Whether what it reads where it lies is there."""
         return addresses(given, self._own) == self.addresses
 
+    def is_input(self, x: torch.Tensor) -> bool:
+        """Whether a result lies in an input that is copied."""
+        return any(_memory(x) == _memory(y) for y in self._into)
+
 
 def addresses(given: Sequence[Any], places: Sequence[int]) -> list[int]:
     """Of some of the tensors."""

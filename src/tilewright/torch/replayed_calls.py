@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -51,7 +52,9 @@ class ReplayedCalls:
         self._lock = threading.RLock()
         self._record: recording.Record | None = None
         self._recorded: dict[Any, _Recorded] = {}
-        self._calls: dict[Any, int] = {}
+        #: By kind, how many were launched one after the other with parameters that are what they
+        #: were, and what these were.
+        self._calls: dict[Any, tuple[int, Any]] = {}
         self._times = 0
         self._stream: Any = None
 
@@ -109,17 +112,25 @@ class ReplayedCalls:
         """A recording of calls like this one, where it is due."""
         if len(self._calls) > 64 * _KEPT:  # of shapes that do not come again
             self._calls.clear()
-        count = self._calls.get(kind, 0)
+        freezes = [r.freezes for r in self._regions]
+        if any(freezes) and any(t.is_inference() for t in static):
+            self.reason = "a parameter or buffer of inference mode counts no versions"
+            return None
+        # Constants that have changed are compiled anew, which is not to be recorded.
+        now = freezes, [t._version for t in static] if any(freezes) else None
+        count, before = self._calls.get(kind, (0, now))
+        count = count if before == now else 0
         if count < _BEFORE or self._times >= _TIMES:
-            self._calls[kind] = count + 1
+            self._calls[kind] = count + 1, now
             return None
         self._times += 1
         if self._record is None:
             self._record = recording.recorder(self._device)
         assert self._record is not None
-        frozen = Frozen(static) if any(r.freezes for r in self._regions) else None
+        frozen = Frozen(static) if any(freezes) else None
         try:
             call = Recording(self._record, run, given, self._static, _MANY)
+            _check_apart(call)
         except Exception as error:  # memory that is short, or whatever cannot be recorded
             self.reason = f"{type(error).__name__}: {error}"
             self._recorded.clear()
@@ -129,3 +140,16 @@ class ReplayedCalls:
         kept = [kernels for r in self._regions for kernels in r.compiled]
         self._recorded[kind] = found = _Recorded(call, frozen, kept)
         return found
+
+
+def _check_apart(call: Recording) -> None:
+    """Raises :class:`RuntimeError` where two results, which are dense, lie in the same memory: each
+    is copied, and what is written to one of them would not be seen in the other. Those that lie in
+    inputs AOTAutograd makes of these anew."""
+    tensors = [x for k, x in enumerate(call.results) if k not in call.passed]
+    lie = sorted(
+        (x.data_ptr(), x.data_ptr() + x.nbytes)
+        for x in tensors if isinstance(x, torch.Tensor) and x.numel() and not call.is_input(x)
+    )  # fmt: skip
+    if any(end > begin for (_, end), (begin, _) in itertools.pairwise(lie)):
+        raise RuntimeError("results lie in one another's memory")
