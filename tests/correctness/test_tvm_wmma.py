@@ -229,3 +229,14 @@ def test_a_product_over_fragments_by_another_call_is_refused():
     binds = {A: buffer(A, "shared", "A"), C: buffer(C, "wmma.matrix_a", "C")}
     with pytest.raises(tvm.TVMError, match="by none of tvm_load_matrix_sync"):
         te.decl_tensor_intrin(C.op, lambda *_: tvm.tir.call_extern("int32", "f"), binds=binds)
+
+
+def test_a_sum_that_is_no_product_is_refused():
+    A = te.placeholder((16, 16), "float16", name="A")
+    r = te.reduce_axis((0, 16), name="r")
+    call_of = lambda *_: call("tvm_mma_sync")  # noqa: E731
+    for value in (lambda i, j: A[i, r], lambda i, j: tvm.tir.const(1.0, "float16")):
+        C = te.compute((16, 16), lambda *i, v=value: te.sum(v(*i), axis=r), name="C")
+        binds = {C: buffer(C, "wmma.accumulator", "C")}
+        with pytest.raises(tvm.TVMError, match="C is no product of two tiles"):
+            te.decl_tensor_intrin(C.op, call_of, binds=binds)

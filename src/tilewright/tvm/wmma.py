@@ -64,14 +64,15 @@ def _product(op: ComputeOp, value: Reduce) -> Instruction:
     for node in exprs(value.source[0]):
         if isinstance(node, Load):
             reads[node] = {i for i in node.indices if isinstance(i, Var)}
+    if len(reads) != 2:
+        raise LanguageError(f"decl_tensor_intrin: {op.name} is no product of two tiles")
     extents: dict[str, int] = {"i": 1, "j": 1, "k": 1}
-    if len(reads) == 2:
-        first, second = reads.values()
-        for var, axis in axes.items():
-            inside = (var in first, var in second)
-            letter = "k" if axis.kind == "reduce" else {(True, False): "i"}.get(inside, "j")
-            assert axis.dom is not None
-            extents[letter] *= axis.dom.extent.value if isinstance(axis.dom.extent, IntImm) else 0
+    first, second = reads.values()
+    for var, axis in axes.items():
+        inside = (var in first, var in second)
+        letter = "k" if axis.kind == "reduce" else {(True, False): "i"}.get(inside, "j")
+        assert axis.dom is not None
+        extents[letter] *= axis.dom.extent.value if isinstance(axis.dom.extent, IntImm) else 0
     rows, columns, depth = extents.values()
     if rows % 16:  # the transposed product has them the other way round
         rows, columns = columns, rows
