@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
+import subprocess
+import sys
 import threading
 from dataclasses import asdict
 
@@ -121,6 +125,23 @@ def test_nothing_is_read_or_written_outside_of_a_folder(board):
         with pytest.raises((EOFError, OSError)):
             worker._wire.receive()
         worker.close()
+
+
+@pytest.mark.skipif(os.name != "posix", reason="services of others are stopped otherwise")
+def test_a_server_that_is_stopped_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setenv(KEY, "a key")
+    command = [sys.executable, "-m", "tilewright", "serve", "--port", "0"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "TMPDIR": str(tmp_path)}
+    ) as server:
+        address = server.stdout.readline().rpartition(" ")[2].strip()
+        there = tilewright.connect(address)
+        there.device("llvm")
+        assert list(tmp_path.iterdir())
+        server.terminate()
+        assert server.wait(60) == 128 + signal.SIGTERM
+    assert not list(tmp_path.iterdir())
+    there.close()
 
 
 def test_tuning_measures_there(board, tmp_path, capsys):

@@ -13,6 +13,7 @@ ends it.
 from __future__ import annotations
 
 import argparse
+import sys
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +23,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Answer until Ctrl-C; raises :class:`TilewrightError` where it cannot listen there."""
+    """Answer until Ctrl-C, or SIGTERM; raises :class:`TilewrightError` where it cannot listen
+    there."""
     import secrets
+    import signal
 
     from tilewright.ir.errors import TilewrightError
     from tilewright.tune.serve import Server
@@ -38,6 +41,8 @@ def run(args: argparse.Namespace) -> int:
     except (OSError, OverflowError) as error:
         raise TilewrightError(f"cannot listen at {args.host}:{args.port}: {error}") from None
     print(f"kernels and models are run at {args.host}:{server.port}", flush=True)
+    # As services are stopped: processes and folders of connections would stay.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     try:
         server.run(lambda line: print(line, flush=True))
     finally:
