@@ -198,6 +198,17 @@ def test_inputs_that_are_returned_are_the_callers(sides):
     assert sides.recorded == 1
 
 
+def test_results_of_any_type_and_without_elements_are_copied(sides):
+    class Many(Net):
+        def forward(self, x):
+            y = super().forward(x)[0]
+            return y.argmax(1), y > 0, y.sum(), y[:, :0] * 2, y.half(), torch.complex(y, y)
+
+    sides.of(Many())
+    sides.compare(sides.images(), times=5)
+    assert sides.recorded == 1
+
+
 def test_numbers_that_are_made_on_the_cpu_do_not_hinder(monkeypatch):
     """They are made where they are read."""
     monkeypatch.setattr(recording, "recorder", Recorder(torch))

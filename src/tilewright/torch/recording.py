@@ -140,7 +140,7 @@ def _memory(x: torch.Tensor) -> int:
 def like(x: torch.Tensor) -> Callable[[], torch.Tensor]:
     """What makes tensors that lie as one does. Raises :class:`RuntimeError` where elements share
     memory."""
-    if not is_dense(x.shape, x.stride(), memory_order(x.shape, x.stride())):
+    if x.numel() and not is_dense(x.shape, x.stride(), memory_order(x.shape, x.stride())):
         raise RuntimeError(f"a tensor of {tuple(x.shape)} with strides {x.stride()} is not dense")
     return allocator(torch, tuple(x.shape), x.stride(), x.dtype, x.device)
 
