@@ -224,7 +224,7 @@ def gpu_networks(results: Results) -> Iterator[dict[str, str]]:
 
 def attention(results: Results) -> Iterator[dict[str, str]]:
     kinds = {"vit": "of ViT and of Swin's windows", "long": "of 1,024 and 4,096 tokens"}
-    kinds["swin"] = kinds["vit"]
+    kinds["swin"], kinds["masked"] = kinds["vit"], "with a mask of numbers"
     for what, found in split_by(results["rows"], lambda r: kinds[r["shapes"]]).items():
         ratios = ratios_of(found, "PyTorch / untuned")
         yield line(

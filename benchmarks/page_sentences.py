@@ -256,15 +256,25 @@ def _compiled(results: Results, rows: Sequence[Row], what: str) -> str:
     for column, peer in beside.items():
         found = [row[column] for row in rows if column in row]
         if found:
-            mean, least, most = geometric_mean(found) or 0, min(found), max(found)
-            spread = f" ({number(least)} to {number(most)})" if len(found) > 1 else ""
-            says.append(f"{number(mean)} times{spread} as fast as {peer}")
-    replayed = any("mode" in row or "than graphs" in row for row in rows)
+            says.append(f"{_times(found)} as fast as {peer}{_busy(rows, column)}")
+    replayed = any("mode" in row or "Tilewright graphs MiB" in row for row in rows)
     mode = ', mode="reduce-overhead"' if replayed else ""
     return (
         f"{place['device']}, {what}, float16, batch {rows[0]['batch']}, by "
         f'`torch.compile(model, backend="tilewright"{mode})`: {", ".join(says)}.'
     )
+
+
+def _times(ratios: Sequence[float]) -> str:
+    spread = f" ({number(min(ratios))} to {number(max(ratios))})" if len(ratios) > 1 else ""
+    return f"{number(geometric_mean(ratios) or 0)} times{spread}"
+
+
+def _busy(rows: Sequence[Row], column: str) -> str:
+    """The same by the time that the GPU computes, without that in which it waits for the host."""
+    peer = {"faster": "PyTorch GPU ms", "than compiled": "torch.compile GPU ms"}.get(column, "")
+    found = [row[peer] / row["Tilewright GPU ms"] for row in rows if peer in row]
+    return f" ({_times(found)} by the GPU's time alone)" if found else ""
 
 
 #: Sentences of the page, and of the README, by benchmark.
