@@ -9,9 +9,9 @@ import pytest
 from tests.support.interpreter import interpret
 
 from tilewright import lower, te
-from tilewright.ir.expr import Expr, LetExpr
+from tilewright.ir.expr import Expr, LetExpr, Select
 from tilewright.ir.func import Func
-from tilewright.ir.ops import logical_and
+from tilewright.ir.ops import const, logical_and
 from tilewright.ir.stmt import Let, Stmt
 from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
 from tilewright.lower.loops.drop_guards import drop_guards
@@ -126,6 +126,7 @@ def test_a_guard_stays_where_a_value_of_another_tile_bounds_a_loop_or_has_a_name
     many = when(n < 14, loop(x, other[v], store(acc[v], acc[v] + inside)))
     named = Let(x, other[v], when(n < 14, store(acc[v], inside)))
     within = when(n < 14, store(acc[v], LetExpr(x, other[v], inside)))
-    for body in (many, named, within):
+    both = Select(logical_and(other[v] > 0, te.floordiv(A[n], A[v]) > 2), const(1.0), const(0.0))
+    for body in (many, named, within, when(n < 14, store(acc[v], both))):
         f = program(allocate(other, tile, zero, loop(v, 8, body)))
         assert guards(drop_guards(f)) == 2

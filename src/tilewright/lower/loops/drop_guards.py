@@ -210,6 +210,8 @@ def _decides(body: Stmt, made: set[Buffer | Var]) -> bool:
         match x:
             case If(condition) | E.IfThenElse(condition):
                 decisive.append(condition)
+            case E.And(a) | E.Or(a):  # which may decide whether the other operand is evaluated
+                decisive.append(a)
             case For(_, low, extent):
                 decisive += (low, extent)
             case Load(_, indices) | Store(_, indices):
