@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from tests.support.schedules import integers, run
 
+import tilewright
 from tilewright import te
 from tilewright.ir.errors import LoweringError, ScheduleError
 from tilewright.lower.pipeline import lower
@@ -144,3 +145,19 @@ def test_an_axis_of_no_constant_length_is_no_dimension() -> None:
     s = te.create_schedule(Y.op)
     with pytest.raises(ScheduleError, match=r"depends on another axis.*where="):
         s.rfactor(Y, s[Y].split(s[Y].op.reduce_axis[0], 4)[1])
+
+
+def test_what_says_how_often_a_reduction_runs_is_computed_before_it() -> None:
+    A, X = te.placeholder((5,), "int32", name="A"), te.placeholder((9,), name="X")
+    M = te.compute((5,), lambda i: A[i] * 2 - 1, name="M")
+
+    def total(i: Any) -> Any:
+        k = te.reduce_axis((0, M[i]))
+        return te.sum(X[te.max(te.min(k, 8), 0)], axis=k)
+
+    B = te.compute((5,), total, name="B")
+    built = tilewright.build(te.create_schedule([B.op, M.op]), [A, X, M, B], "llvm")
+    often, x = np.array([3, 0, 1, -4, 5], "int32"), np.arange(9, dtype="float32")
+    made, sums = np.zeros(5, "int32"), np.zeros(5, "float32")
+    built(often, x, made, sums)
+    assert sums.tolist() == [x[: max(n, 0)].sum() for n in made]

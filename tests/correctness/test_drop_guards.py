@@ -9,10 +9,10 @@ import pytest
 from tests.support.interpreter import interpret
 
 from tilewright import lower, te
-from tilewright.ir.expr import Expr
+from tilewright.ir.expr import Expr, LetExpr, Select
 from tilewright.ir.func import Func
-from tilewright.ir.ops import logical_and
-from tilewright.ir.stmt import Stmt
+from tilewright.ir.ops import const, logical_and
+from tilewright.ir.stmt import Let, Stmt
 from tilewright.lower.ir_builder import allocate, axes, buffer, func, loop, store, when
 from tilewright.lower.loops.drop_guards import drop_guards
 from tilewright.runtime.sim import simulate
@@ -114,3 +114,19 @@ def test_a_guard_stays_where_a_value_of_another_tile_decides(value: Any) -> None
         s[tile].compute_at(s[B], outer)
     arrays = [np.arange(1, 9, dtype="int32"), np.arange(9, dtype="int32"), np.zeros(8, "int32")]
     assert not simulate(lower(s, [A, F, B], "llvm"), arrays).findings
+
+
+def test_a_guard_stays_where_a_value_of_another_tile_bounds_a_loop_or_has_a_name() -> None:
+    A, F = buffer("A", 16, type="int32"), buffer("F", 8)
+    other = buffer("other", 8, type="int32", scope="local")
+    (x,) = axes("x")
+    tile = loop(v, 8, when(n < 14, store(other[v], A[n])))
+    zero = loop(v, 8, when(n < 14, store(acc[v], 0.0)))
+    inside = F[te.max(te.min(x, 7), 0)]
+    many = when(n < 14, loop(x, other[v], store(acc[v], acc[v] + inside)))
+    named = Let(x, other[v], when(n < 14, store(acc[v], inside)))
+    within = when(n < 14, store(acc[v], LetExpr(x, other[v], inside)))
+    both = Select(logical_and(other[v] > 0, te.floordiv(A[n], A[v]) > 2), const(1.0), const(0.0))
+    for body in (many, named, within, when(n < 14, store(acc[v], both))):
+        f = program(allocate(other, tile, zero, loop(v, 8, body)))
+        assert guards(drop_guards(f)) == 2

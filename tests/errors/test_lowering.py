@@ -46,6 +46,28 @@ class TestArguments:
             cause=c.op.where, stage="B", mend="Add it to the list",
         )  # fmt: skip
 
+    def test_how_often_a_reduction_runs_is_an_argument(self) -> None:
+        a, x = te.placeholder((8,), "int32", name="A"), te.placeholder((9,), name="X")
+
+        def program(often: Any) -> tuple[Schedule, Any]:
+            def total(i: Any) -> Any:
+                k = te.reduce_axis((0, often[i]))
+                return te.sum(x[te.max(te.min(k, 8), 0)], axis=k)
+
+            b = te.compute((8,), total, name="B")
+            return te.create_schedule(b.op), b
+
+        s, b = program(a)
+        cannot_lower(
+            s, [x, b], "llvm", "'A' is an input of the schedule, but not among the arguments",
+            cause=a.op.where, stage="A", mend="Add it to the list",
+        )  # fmt: skip
+        s, b = program(te.compute((8,), lambda i: a[i] + 1, name="M"))
+        cannot_lower(
+            s, [a, x, b], "llvm", "how often a reduction runs is read from 'M', which is computed",
+            cause=b.op.where, stage="B", mend="Make 'M' an output of the schedule",
+        )  # fmt: skip
+
     def test_an_argument_twice(self) -> None:
         s, a, _, c = program()
         cannot_lower(s, [a, c, a], "llvm", "argument 'A' is listed twice", mend="List it once")

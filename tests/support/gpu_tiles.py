@@ -283,6 +283,9 @@ _OTHERS: dict[str, list[tuple[Any, ...]]] = {
         # No result sees the first column; all begin to see one by the same tap.
         ("16x2x7x14", "2x1x13x7", {"padding": (6, 3), "stride": (1, 2), "dilation": (1, 2)}),
         ("16x2x7x6", "2x1x13x5", {"padding": (6, 2), "dilation": (1, 2)}),
+        # The first result sees padding alone, or the last one.
+        ("16x2x7x14", "2x1x13x3", {"padding": (6, 4)}),
+        ("16x2x7x14", "2x1x13x3", {"padding": (6, 1, 6, 5)}),
     ],
     "gpu.plane_products": [
         ("64x8x14x14", "8x1x13x13", {}), ("64x8x7x7", "8x1x13x13", _FLOAT),

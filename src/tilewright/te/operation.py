@@ -95,9 +95,15 @@ class ComputeOp(Operation):
             self._read = self.body, self._inputs()
         return list(self._read[1])
 
+    @property
+    def ends(self) -> tuple[Expr, ...]:
+        """Where the axes of its reduction begin, and how often each runs."""
+        domains = [axis.dom for axis in self.reduce_axis if axis.dom is not None]
+        return tuple(e for dom in domains for e in (dom.min, dom.extent))
+
     def _inputs(self) -> list[Tensor]:
         found: dict[Tensor, None] = {}
-        for expr in self.body:
+        for expr in (*self.body, *self.ends):
             for node in exprs(expr):
                 tensor = tensor_of(node.buffer) if isinstance(node, Load) else None
                 if tensor is not None:
@@ -120,8 +126,8 @@ class ComputeOp(Operation):
             elif e not in seen:
                 seen.add(e)
                 stack += [(e, True)] * isinstance(e, Load)
-                domains = [a.dom.extent for a in e.axes if a.dom] if isinstance(e, Reduce) else []
-                stack += [(x, False) for x in reversed([*domains, *children(e)])]
+                ends = self.ends if isinstance(e, Reduce) else ()
+                stack += [(x, False) for x in reversed([*ends, *children(e)])]
         return list(found)
 
     def derive(

@@ -7,13 +7,14 @@ from typing import Any
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.errors import LoweringError
-from tilewright.ir.expr import Var
+from tilewright.ir.expr import Load, Var
 from tilewright.ir.stmt import Stmt
-from tilewright.ir.visit import free_vars
+from tilewright.ir.visit import exprs, free_vars
 from tilewright.schedule.schedule import Schedule
+from tilewright.schedule.stage import Stage
 from tilewright.te.axes import axis_kind
-from tilewright.te.operation import PlaceholderOp
-from tilewright.te.tensor import Tensor
+from tilewright.te.operation import ComputeOp, PlaceholderOp
+from tilewright.te.tensor import Tensor, tensor_of
 
 
 def check_params(
@@ -45,6 +46,7 @@ def check_params(
             raise LoweringError(f"argument {p.name!r} is listed twice", mend="List it once")
     given = frozenset(params)
     for stage in schedule.stages:
+        _check_ends(stage, given)
         outer = isinstance(stage.op, PlaceholderOp) or stage.op in schedule.outputs
         for tensor in stage.op.outputs:
             if outer and not partial and tensor.buffer not in given and tensor.buffer not in inner:
@@ -62,6 +64,19 @@ def check_params(
                     where=arg.op.where,
                     mend="Pass its operation to create_schedule, or leave it out of the arguments",
                 )
+
+
+def _check_ends(stage: Stage, given: Collection[Any]) -> None:
+    """Raises where how often a reduction runs is computed, and only a part of that is kept."""
+    for e in stage.op.ends if isinstance(stage.op, ComputeOp) else ():
+        for read in exprs(e):
+            tensor = tensor_of(read.buffer) if isinstance(read, Load) else None
+            if tensor is None or isinstance(tensor.op, PlaceholderOp) or tensor.buffer in given:
+                continue
+            raise stage.contradiction(
+                f"how often a reduction runs is read from {tensor.name!r}, which is computed",
+                mend=f"Make {tensor.name!r} an output of the schedule and an argument, too",
+            )
 
 
 def check_variables(body: Stmt, params: tuple[Any, ...]) -> None:

@@ -22,9 +22,9 @@ for i in range(2):
 The guard must say which elements of the buffer exist, the same for every store to it, so that no
 element that some store defines is changed; what it guarded must stay in bounds without it and read
 nothing that is written under the same guard. Elements of other tiles may be copied, and computed
-with, where nobody wrote them; but a branch, an index or a divisor made of such a value has no
-meaning in LLVM, nor has the program then. A guard that differs between the lanes of a vector guards
-what would not, and nothing else:
+with, where nobody wrote them; but a branch, a loop's bound, an index or a divisor made of such a
+value has no meaning in LLVM, nor has the program then. A guard that differs between the lanes of a
+vector guards what would not, and nothing else:
 
 >>> total = buffer("total", 8, scope="local")
 >>> add = loop(v, 8, when(n < 14, store(total[v], total[v] + C[n] * 2.0)), kind="vectorized")
@@ -76,7 +76,7 @@ class _Drop(InContext):
         self.inner: dict[Buffer, set[Expr]] = {}  # variables bound since the buffer was allocated
         self.lanes: set[Var] = set()  # variables of the vectorised loops around
         self.only: dict[Buffer, set[Expr]] = {}  # the guards that stores to a buffer are left under
-        self.made = {x.buffer for x in statements(func.body) if isinstance(x, Allocate)}
+        self.made = _of_tiles(func.body)
 
     def expr(self, e: Expr) -> Expr:
         return e
@@ -190,18 +190,35 @@ class _Drop(InContext):
         return True
 
 
-def _decides(body: Stmt, buffers: set[Buffer]) -> bool:
-    """Whether a branch, an index or a divisor in ``body`` is made of an element of ``buffers``."""
+def _of_tiles(body: Stmt) -> set[Buffer | Var]:
+    """The buffers that ``body`` allocates, and the names for what is made of their elements."""
+    found: set[Buffer | Var] = {x.buffer for x in statements(body) if isinstance(x, Allocate)}
+    named = [x for x in walk(body) if isinstance(x, (Let, E.LetExpr))]
+    while more := {x.var for x in named if _reads(x.value, found)} - found:
+        found |= more
+    return found
+
+
+def _reads(e: Expr, made: set[Buffer | Var]) -> bool:
+    return any((x.buffer if isinstance(x, Load) else x) in made for x in exprs(e))
+
+
+def _decides(body: Stmt, made: set[Buffer | Var]) -> bool:
+    """Whether a branch, a loop's bound, an index or a divisor in ``body`` is made of ``made``."""
     decisive: list[Expr] = []
     for x in walk(body):
         match x:
             case If(condition) | E.IfThenElse(condition):
                 decisive.append(condition)
+            case E.And(a) | E.Or(a):  # which may decide whether the other operand is evaluated
+                decisive.append(a)
+            case For(_, low, extent):
+                decisive += (low, extent)
             case Load(_, indices) | Store(_, indices):
                 decisive += indices
             case E.FloorDiv(_, b) | E.FloorMod(_, b) | E.TruncDiv(_, b) | E.TruncMod(_, b):
                 decisive.append(b)
-    return any(isinstance(y, Load) and y.buffer in buffers for e in decisive for y in exprs(e))
+    return any(_reads(e, made) for e in decisive)
 
 
 class _Masked(InContext):

@@ -1,7 +1,7 @@
 """Conditions move out of the loops in which they do not change.
 
-Stands before trimming and partitioning, which look for conditions at the loops that they depend
-on. Each part of a conjunction moves as far as it can:
+Stands behind trimming, which needs guards at what they guard, and before partitioning, which looks
+for conditions at the loops that they depend on. Each part of a conjunction moves as far as it can:
 
 >>> from tilewright.lower.ir_builder import *
 >>> from tilewright.ir.ops import logical_and

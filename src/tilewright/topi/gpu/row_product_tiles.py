@@ -35,15 +35,18 @@ def suits_row_products(p: Conv) -> bool:
 
 def _meets_zeros(p: Conv) -> bool:
     """Whether columns of padding are zeros of x alone: where all results of a row begin to see the
-    image by the same tap, or cease to, or none sees its first column, less is known of a tap."""
+    image by the same tap, or cease to, or none sees its first column, or one sees padding alone,
+    less is known of a tap."""
     left, step, apart = p.padding[1], p.stride[1], p.dilation[1]
     if left % math.gcd(step, apart):
         return False
     seen = [left - at * step for at in range(p.out_image[1])]
-    first = {max(0, -(-x // apart)) for x in seen}
-    last = {min(p.kernel[1] - 1, (x + p.image[1] - 1) // apart) for x in seen}
     whole = p.kernel[1] - 1
-    return not (len(first) == 1 and first != {0}) and not (len(last) == 1 and last != {whole})
+    first = [max(0, -(-x // apart)) for x in seen]
+    last = [min(whole, (x + p.image[1] - 1) // apart) for x in seen]
+    if any(begin > end for begin, end in zip(first, last, strict=True)):
+        return False
+    return not (max(first) == min(first) > 0) and not (min(last) == max(last) < whole)
 
 
 @lru_cache(64)
