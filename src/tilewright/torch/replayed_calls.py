@@ -116,7 +116,7 @@ class ReplayedCalls:
         if any(freezes) and any(t.is_inference() for t in static):
             self.reason = "a parameter or buffer of inference mode counts no versions"
             return None
-        # Constants that have changed are compiled anew, which is not to be recorded.
+        # Constants that have changed are compiled again, which is not to be recorded.
         now = freezes, [t._version for t in static] if any(freezes) else None
         count, before = self._calls.get(kind, (0, now))
         count = count if before == now else 0
@@ -145,7 +145,7 @@ class ReplayedCalls:
 def _check_apart(call: Recording) -> None:
     """Raises :class:`RuntimeError` where two results, which are dense, lie in the same memory: each
     is copied, and what is written to one of them would not be seen in the other. Those that lie in
-    inputs AOTAutograd makes of these anew."""
+    inputs AOTAutograd makes of these again."""
     tensors = [x for k, x in enumerate(call.results) if k not in call.passed]
     lie = sorted(
         (x.data_ptr(), x.data_ptr() + x.nbytes)
