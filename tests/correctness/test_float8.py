@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ import tilewright
 from tilewright import te
 from tilewright.ir.dtype import FLOAT8
 from tilewright.ir.float8 import middles, values
+from tilewright.runtime.narrow_floats import storage_type
 from tilewright.runtime.ndarray import array
 
 TARGETS = ["llvm", "sim", pytest.param("cuda", marks=pytest.mark.needs_cuda)]
@@ -29,9 +31,18 @@ def test_bits_are_those_of_ml_dtypes(kind: str) -> None:
     np.testing.assert_array_equal(held.view("uint8"), to_bits(numbers, kind))
 
 
+@pytest.fixture
+def no_ml_dtypes(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    storage_type.cache_clear()
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "ml_dtypes", None)
+        yield
+    storage_type.cache_clear()
+
+
+@pytest.mark.usefixtures("no_ml_dtypes")
 @pytest.mark.parametrize("kind", [*FLOAT8, "bfloat16"])
-def test_without_ml_dtypes_arrays_hold_bits(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+def test_without_ml_dtypes_arrays_hold_bits(kind: str) -> None:
     numbers = np.float32([1.5, -0.25, 300.0])
     for given in (numbers, to_bits(numbers, kind), [1.5, -0.25, 300.0]):
         bits = array(given, type=kind).numpy()

@@ -4,6 +4,7 @@ LLVM's library holds, in bytes of the process. ``benchmarks/kernel_memory.py`` h
 from __future__ import annotations
 
 import collections
+import functools
 import gc
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,6 +19,8 @@ from tilewright.codegen.llvm import Generated
 from tilewright.runtime import llvm_host, llvm_link
 from tilewright.verify import verify
 
+#: What ``functools.cache`` makes.
+_CACHED = type(functools.cache(len))
 TARGETS = [
     "llvm",
     "sim",
@@ -85,7 +88,7 @@ def tables() -> dict[str, int]:
             for key, value in vars(module).items():
                 if isinstance(value, (Mapping, list, set)) and not key.startswith("__"):
                     found[f"{name}.{key}"] = len(value)
-                elif hasattr(value, "cache_info") and value.cache_info().maxsize is None:
+                elif isinstance(value, _CACHED) and value.cache_info().maxsize is None:
                     found[f"{name}.{key}"] = value.cache_info().currsize
     return found
 

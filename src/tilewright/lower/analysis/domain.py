@@ -13,7 +13,7 @@ from tilewright.ir.dtype import int_range
 from tilewright.ir.expr import Expr, IntImm, Load, Min, Var
 from tilewright.ir.func import LaunchAxis
 from tilewright.ir.stmt import For, ForKind, If, Let
-from tilewright.ir.visit import exprs, substitute
+from tilewright.ir.visit import contents, exprs, substitute
 from tilewright.lower.analysis.accesses import Guard, Kernel, Node
 
 #: Variables with the kind, beginning and extent of their loop, or None and what they stand for.
@@ -90,11 +90,11 @@ def enter(
 def _before(kernel: Kernel, instance: Instance, node: Node, e: Expr) -> Expr:
     """``e``, evaluated at ``node``, with names for what it reads that is written below: there the
     same read may give another number."""
-    if e.exact:
-        return e
     changed = kernel.changed(node)
+    if e.exact or changed.isdisjoint(contents(e)[1]):
+        return e
     names: dict[Expr, Expr] = {}
-    for x in exprs(e) if changed else ():
+    for x in exprs(e):
         if isinstance(x, Load) and x.buffer in changed:
             names[x] = var = Var.make(x.buffer.name, x.dtype, exact=False)
             if x.dtype.is_int or x.dtype.is_bool:

@@ -6,10 +6,10 @@ The host and generated code know the variables of a call by their names.
 >>> from tilewright.lower.ir_builder import axes, loop, store
 >>> (i,) = axes("i")
 >>> A, B = (Buffer(name, (Var.make("n"),), dtype("float32")) for name in "AB")
->>> made = names_apart(Func("main", (A, B), loop(i, B.shape[0], store(B[i], 0.0))))
->>> made.params
+>>> params, body = names_apart((A, B), loop(i, B.shape[0], store(B[i], 0.0)))
+>>> params
 (A[float32 n; global], B[float32 n_1; global])
->>> print(made.body)
+>>> print(body)
 for i in range(n_1):
     B[i] = T.float32(0)
 """
@@ -17,14 +17,16 @@ for i in range(n_1):
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.expr import Var
-from tilewright.ir.func import Func
+from tilewright.ir.stmt import Stmt
 from tilewright.ir.visit import allocated, free_vars
 from tilewright.lower.substitution import put, renamed
+
+#: Of a kernel.
+Params: TypeAlias = tuple[Buffer | Var, ...]
 
 
 def variables_of(params: Iterable[Any]) -> tuple[Var, ...]:
@@ -39,10 +41,11 @@ def variables_of(params: Iterable[Any]) -> tuple[Var, ...]:
     return tuple(found)
 
 
-def names_apart(func: Func) -> Func:
-    """``func`` with other names for variables of a call that have one that is taken."""
-    found = variables_of(func.params)
-    taken = {v.name for v in found} | {p.name for p in func.params}
+def names_apart(params: Params, body: Stmt) -> tuple[Params, Stmt]:
+    """Parameters and a body with other names for variables of a call that have one that is
+    taken."""
+    found = variables_of(params)
+    taken = {v.name for v in found} | {p.name for p in params}
     seen = set[str]()
     mapping: dict[Var, Var] = {}
     for v in found:
@@ -55,12 +58,10 @@ def names_apart(func: Func) -> Func:
         seen.add(name)
         taken.add(name)
     if not mapping:
-        return func
-    shaped = [p for p in (*func.params, *allocated(func.body)) if isinstance(p, Buffer)]
+        return params, body
+    shaped = [p for p in (*params, *allocated(body)) if isinstance(p, Buffer)]
     buffers = {
         b: renamed(b, mapping) for b in shaped if not mapping.keys().isdisjoint(variables_of([b]))
     }
-    params = tuple(
-        buffers.get(p, p) if isinstance(p, Buffer) else mapping.get(p, p) for p in func.params
-    )
-    return replace(func, params=params, body=put(func.body, mapping, buffers))
+    other = tuple(buffers.get(p, p) if isinstance(p, Buffer) else mapping.get(p, p) for p in params)
+    return other, put(body, mapping, buffers)

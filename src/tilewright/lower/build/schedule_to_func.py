@@ -72,7 +72,7 @@ def schedule_to_func(
         params = tuple(binds.get(p, p) for p in params)
     if not partial:
         check_variables(body, params)
-    return names_apart(Func(name, params, body))
+    return Func(name, *names_apart(params, body))
 
 
 class _Views(Rewriter):
