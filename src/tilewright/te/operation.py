@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.ir.buffer import Buffer, Layout
 from tilewright.ir.errors import LanguageError, NestedTagError, user_location
-from tilewright.ir.expr import Expr, Load, Reduce, Var
+from tilewright.ir.expr import Expr, IntImm, Load, Reduce, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import Value, as_expr, as_index, const
 from tilewright.ir.stmt import Evaluate, Stmt
@@ -97,9 +97,9 @@ class ComputeOp(Operation):
 
     @property
     def ends(self) -> tuple[Expr, ...]:
-        """Where the axes of its reduction begin, and how often each runs."""
+        """Where the axes of its reduction begin, and how often each runs, but for constants."""
         domains = [axis.dom for axis in self.reduce_axis if axis.dom is not None]
-        return tuple(e for dom in domains for e in (dom.min, dom.extent))
+        return tuple([e for d in domains for e in (d.min, d.extent) if type(e) is not IntImm])
 
     def _inputs(self) -> list[Tensor]:
         found: dict[Tensor, None] = {}

@@ -333,7 +333,7 @@ class Problem(Written):
 
     # -- tensors -----------------------------------------------------------------------------
 
-    @property
+    @once
     def is_quantized(self) -> bool:
         """Whether images are integers, and sums of products exact."""
         return self.dtype in QUANTIZED
