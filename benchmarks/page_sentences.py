@@ -256,7 +256,7 @@ def _compiled(results: Results, rows: Sequence[Row], what: str) -> str:
     for column, peer in beside.items():
         found = [row[column] for row in rows if column in row]
         if found:
-            says.append(f"{_times(found)} as fast as {peer}{_busy(rows, column)}")
+            says.append(f"{_busy(rows, column) or _times(found)} as fast as {peer}")
     replayed = any("mode" in row or "Tilewright graphs MiB" in row for row in rows)
     mode = ', mode="reduce-overhead"' if replayed else ""
     return (
@@ -271,10 +271,10 @@ def _times(ratios: Sequence[float]) -> str:
 
 
 def _busy(rows: Sequence[Row], column: str) -> str:
-    """The same by the time that the GPU computes, without that in which it waits for the host."""
+    """By the time that the GPU computes, which unlike the clock's is no other on a host in use."""
     peer = {"faster": "PyTorch GPU ms", "than compiled": "torch.compile GPU ms"}.get(column, "")
     found = [row[peer] / row["Tilewright GPU ms"] for row in rows if peer in row]
-    return f" ({_times(found)} by the GPU's time alone)" if found else ""
+    return f"by the GPU's time alone {_times(found)}" if found else ""
 
 
 #: Sentences of the page, and of the README, by benchmark.

@@ -8,6 +8,7 @@ from typing import Any
 from torch import fx
 from torch.fx.graph import CodeGen
 
+from tilewright.torch.recording import as_boxed
 from tilewright.torch.region import Region
 
 
@@ -35,8 +36,7 @@ def boxed(module: fx.GraphModule) -> Callable[[list[Any]], Any]:
     def run(given: list[Any]) -> Any:
         return forward(given)
 
-    run._boxed_call = True  # type: ignore[attr-defined]
-    return run
+    return as_boxed(run)
 
 
 def _listed(*given: Any) -> list[Any]:

@@ -55,6 +55,23 @@ def _is_known() -> bool:
     return callable(found)
 
 
+def follow(device: torch.device, before: Any) -> Any:
+    """Let the current stream wait for another one, which used the same memory before it; the
+    current one. Nothing on a CPU."""
+    if device.type != "cuda":
+        return None
+    stream = torch.cuda.current_stream(device)
+    if before is not None and stream != before:
+        stream.wait_stream(before)
+    return stream
+
+
+def as_boxed(run: Run) -> Run:
+    """``run``, which AOTAutograd is to give a list that it may empty."""
+    run._boxed_call = True  # type: ignore[attr-defined]
+    return run
+
+
 class Recording:
     """A graph that was recorded.
 

@@ -77,8 +77,7 @@ class ReplayedCalls:
                     self._lock.release()
             return run(given) if results is None else results
 
-        run_or_replay._boxed_call = True  # type: ignore[attr-defined]
-        return run_or_replay
+        return recording.as_boxed(run_or_replay)
 
     def _replay(self, run: Run, given: list[Any]) -> list[Any] | None:
         if self.reason or not may_replay(self._device):
@@ -97,11 +96,7 @@ class ReplayedCalls:
             found = self._recorded_now(run, given, kind, static)
             if found is None:
                 return None
-        if self._device.type == "cuda":  # which stream used the same memory before
-            stream = torch.cuda.current_stream(self._device)
-            if self._stream is not None and stream != self._stream:
-                stream.wait_stream(self._stream)
-            self._stream = stream
+        self._stream = recording.follow(self._device, self._stream)
         results = found.call(given)
         given.clear()
         return results

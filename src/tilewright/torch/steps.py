@@ -90,11 +90,7 @@ class Steps:
         if self.reason or recording.recorder(self._device) is None:
             return run
 
-        def run_or_replay(given: list[Any]) -> Any:
-            return call(run, given)
-
-        run_or_replay._boxed_call = True  # type: ignore[attr-defined]
-        return run_or_replay
+        return recording.as_boxed(lambda given: call(run, given))
 
     def _forward(self, run: Run, given: list[Any]) -> Any:
         results = None
@@ -245,11 +241,7 @@ class Steps:
 
     def _follow(self) -> None:
         """Wait for the stream of the pass before, which uses the same memory."""
-        if self._device.type == "cuda":
-            stream = torch.cuda.current_stream(self._device)
-            if self._stream is not None and stream != self._stream:
-                stream.wait_stream(self._stream)
-            self._stream = stream
+        self._stream = recording.follow(self._device, self._stream)
 
 
 def cut(joint: fx.GraphModule, inputs: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
