@@ -167,14 +167,19 @@ def test_threads_have_streams_of_their_own():
 
 
 def _peak(run):
+    def once():
+        gc.collect()  # what goes meanwhile would count as ours
+        torch.cuda.synchronize()
+        before = torch.cuda.memory_allocated()
+        torch.cuda.reset_peak_memory_stats()
+        run()
+        torch.cuda.synchronize()
+        return torch.cuda.max_memory_allocated() - before
+
     run()
-    gc.collect()  # what goes meanwhile would count as ours
-    torch.cuda.synchronize()
-    before = torch.cuda.memory_allocated()
-    torch.cuda.reset_peak_memory_stats()
-    run()
-    torch.cuda.synchronize()
-    return torch.cuda.max_memory_allocated() - before
+    # Autograd's thread may hold a tensor of the step before for a moment longer, so that "before"
+    # is too much and the difference too little.
+    return max(once() for _ in range(3))
 
 
 @pytest.mark.parametrize("form", FORMATS, ids=str)

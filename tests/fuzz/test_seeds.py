@@ -66,6 +66,9 @@ FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {
     "PoCL unrolled a loop with ten barriers": {"opencl": (7002977, 13300077)},
     "threads left a part between barriers in PoCL by two ways": {"opencl": (13300247, 13300814)},
     "LLVM lost what one iteration of a loop stores": {"opencl": (13300807,)},
+    "PoCL took threads for independent that have one private array": {
+        "opencl-windows": (4002210, 4002428, 4002749)
+    },
 }
 #: The first seeds of each target.
 SLICE = {"llvm": 40, "sim": 60, "lowered": 120, "llvm-windows": 30, "sim-windows": 20,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -17,6 +18,9 @@ INSTALL = "python -m pip install 'tilewright[opencl]'"
 @cache
 def load_opencl() -> Any:
     """The module ``pyopencl``; raises :class:`TargetError` where it is missing."""
+    # Else PoCL 3.0 tells LLVM that iterations, which it makes of threads, share no memory, though
+    # a private array that threads index is one for all: what they store in it is lost at times.
+    os.environ.setdefault("POCL_WORK_GROUP_METHOD", "loops")
     try:
         import pyopencl
     except ImportError as error:
