@@ -123,3 +123,26 @@ def test_memory_of_a_device_is_moved_in_aligned_vectors() -> None:
     assert "vstore4(" in generate(module).text  # memory of the host's begins anywhere
     # float16 is moved by functions where a device does not compute in it
     assert "vstore_half4(" in generate(tilewright.lower(*_turned("float16"), "opencl")).text
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_vectors_of_a_thread_are_moved_whole_where_none_waits(waits: bool) -> None:
+    """PoCL calls ``vload4`` as a function on processors that its library was not made for, and
+    loses values of arrays that it keeps for all threads where they are read as vectors."""
+    a = te.placeholder((16, 64), name="A")
+    b = te.compute((16, 64), lambda i, j: a[15 - i, j] * 2, name="B")
+    s = te.create_schedule(b.op)
+    kept = s.cache_write(b, "local")
+    i, j = b.op.axis
+    j, lane = s[b].split(j, factor=4)
+    s[b].bind(i, te.thread_axis("threadIdx.y"))
+    s[b].bind(j, te.thread_axis("threadIdx.x"))
+    s[kept].compute_at(s[b], j)
+    s[b].vectorize(lane)
+    s[kept].vectorize(kept.op.axis[1])
+    if waits:
+        s[s.cache_read(a, "shared", [kept])].compute_at(s[b], j)
+    source = generate(tilewright.lower(s, [a, b], "opencl")).text
+    assert ("float B_local[4] __attribute__((aligned(16)));" in source) is not waits
+    assert ("*(__private const float4*)B_local" in source) is not waits
+    assert ("barrier(" in source) is waits

@@ -9,6 +9,8 @@ from tilewright.codegen.c_like_text import Names
 from tilewright.codegen.opencl_dialect import OpenCLDialect, prelude
 from tilewright.ir.buffer import Buffer
 from tilewright.ir.func import Module
+from tilewright.ir.stmt import Sync
+from tilewright.ir.visit import statements
 from tilewright.lower.pipeline import for_backend
 
 
@@ -58,6 +60,7 @@ def generate(
     for func in module.funcs:
         printer, flat = CLikePrinter(dialect, warp_size), for_backend(func, dialect.kind)
         pairs = zip(func.params, flat.params, strict=True)
+        dialect.holds_barrier = any(isinstance(s, Sync) for s in statements(flat.body))
         dialect.own = {b for a, b in pairs if isinstance(b, Buffer) and a in workspaces}
         kernels.append(printer.function(flat, symbols.fresh(func.name)))
     body = "\n".join(kernel.text for kernel in kernels)

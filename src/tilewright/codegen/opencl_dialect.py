@@ -69,6 +69,9 @@ class OpenCLDialect(Dialect):
         super().__init__()
         self.half, self.aligned = half, aligned
         self.own: set[Buffer] = set()
+        # Whether the function has one: PoCL then keeps arrays of all threads, of which it loses
+        # values that are read as a vector.
+        self.holds_barrier = False
 
     def rounded(self, t: DType) -> bool:
         """Whether values of this type are float32 values that have been rounded to it."""
@@ -226,6 +229,14 @@ class OpenCLDialect(Dialect):
             return f"__local {t} {name}[{size}];"
         return f"__local {t} {name}[{size}] __attribute__((aligned({_MOST * buffer.dtype.bytes})));"
 
+    def local_array(self, buffer: Buffer, name: str, size: int) -> str:
+        made, t = super().local_array(buffer, name, size), buffer.dtype
+        most = min(1 << size.bit_length() - 1, _MOST)
+        if most == 1 or t.is_bool or not self.needs_alignment(buffer):
+            return made
+        align = most * (4 if self.rounded(t) else t.bytes)
+        return f"{made[:-1]} __attribute__((aligned({align})));"
+
     def warp_part(self, buffer: Buffer, name: str, whole: str, size: int, func: Func) -> str:
         t = self.storage_name(buffer.dtype, "shared")
         part = warp_part(func, lambda d: f"(int)get_local_id({'xyz'.index(d)})")
@@ -245,12 +256,13 @@ class OpenCLDialect(Dialect):
         return self.type_name(t.with_lanes(lanes))
 
     def needs_alignment(self, buffer: Buffer) -> bool:
-        # vload and vstore promise the alignment of one element: some compilers split them
+        # vload and vstore promise the alignment of one element: some compilers split them, and
+        # PoCL calls them as functions on processors that its library was not made for.
         if self._packed_half(buffer):
             return False
-        if buffer.scope != "global":
-            return buffer.scope == "shared"
-        return self.aligned or buffer in self.own
+        if buffer.scope == "local":
+            return not self.holds_barrier
+        return buffer.scope == "shared" or self.aligned or buffer in self.own
 
     def load_vector(
         self, buffer: Buffer, name: str, offset: Code, lanes: int, aligned: bool = False
@@ -373,8 +385,8 @@ for _name, _sign in (("min", "<"), ("max", ">")):
 
 
 def _space(buffer: Buffer) -> str:
-    """Where a buffer is that vectors of its own alignment are read of."""
-    return "__local" if buffer.scope == "shared" else "__global"
+    """Where a buffer is that vectors of its own alignment are read from."""
+    return {"shared": "__local", "local": "__private"}.get(buffer.scope, "__global")
 
 
 def prelude(needs: set[str]) -> str:
