@@ -119,6 +119,7 @@ def schedule_flat(d: FlatDeclaration, tile: FlatTile) -> Schedule:
         _, within = rows.split(pixel, factor=d.row_stride)
         if last and not d.across:  # what lies in a line of the caches is read at once
             rows.reorder(within, rows.op.axis[1])
+            rows.storage_align(rows.op.axis[1], 2 * _LINE, _LINE)  # and written to all places
     if d.packed is not None:
         packed = s[d.packed]
         *others, c, f = packed.op.axis
