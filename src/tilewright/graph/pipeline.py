@@ -34,11 +34,13 @@ from tilewright.graph.passes.single_pixels import single_pixels
 from tilewright.graph.passes.sink_broadcasts import sink_broadcasts
 from tilewright.graph.passes.sink_reshapes import (
     lift_reshapes,
+    sink_moves,
     sink_reshapes,
     sink_reshapes_of_sums,
     sink_thin_reshapes,
 )
 from tilewright.graph.passes.split_sums import split_sums
+from tilewright.graph.passes.transposed_apart import transposed_apart
 from tilewright.graph.passes.turn_weights import turn_weights
 from tilewright.graph.passes.view_slices import view_slices
 from tilewright.graph.passes.whole_windows import whole_windows
@@ -68,6 +70,15 @@ AFTER_LAYOUT: tuple[Callable[[Graph], Graph], ...] = (
     fold_epilogues,
     sink_thin_reshapes,  # reductions are of rows where they can be
     turn_weights,  # no image is turned for a product of its rows
+)
+
+#: Of CPUs, behind that.
+ON_CPUS: tuple[Callable[[Graph], Graph], ...] = (
+    transposed_apart,  # a product and a move
+    sink_moves,  # what follows is part of that
+    read_planes,
+    single_pixels,
+    join_parts,  # what is concatenated is written where it lies
 )
 
 #: Of GPUs, before what makes programs, and behind it.
@@ -123,7 +134,9 @@ def passes(
     attention = (find_attention(target, dtype),) if whole and target is not None else ()
     first = (PASSES[0], *attention, *PASSES[1:begin], *bytes_, *PASSES[begin:at])
     on_cpu = target is not None and target.kind == "llvm"
-    pixels = (read_planes, single_pixels, join_parts) if on_cpu else ()
+    pixels = (
+        (transposed_apart, sink_moves, read_planes, single_pixels, join_parts) if on_cpu else ()
+    )
     fewer = (allow_precision(precision),) if precision and on_cpu else ()
     last = PASSES[at + 1 :]
     if parts is not None and target is not None and target.kind == "cuda":

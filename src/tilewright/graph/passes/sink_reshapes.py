@@ -4,7 +4,7 @@ its epilogue."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import TypeGuard
 
 from tilewright.graph.builder import build, reshape
@@ -44,6 +44,40 @@ def sink_reshapes_of_sums(graph: Graph) -> Graph:
         return node.operator == "add" or (node.operator == "multiply" and known)
 
     return _all(graph, sinks)
+
+
+def sink_moves(graph: Graph) -> Graph:
+    """:func:`sink_reshapes` behind what moves elements into fewer dimensions: one program has both.
+
+    >>> from tilewright.graph.value import Input
+    >>> x = Input("x", (8, 8, 2, 2, 3), "float32")
+    >>> y = Node("transpose", (x,), {"axes": (0, 2, 1, 3, 4)})
+    >>> y = Node("relu", (Node("reshape", (y,), {"newshape": (16, 16, 3)}),))
+    >>> print(sink_moves(Graph("g", (x,), {"y": y})))
+    g(x: float32[8x8x2x2x3]):
+      %0 = transpose(x, axes=(0, 2, 1, 3, 4))  # float32[8x2x8x2x3]
+      %1 = relu(%0)  # float32[8x2x8x2x3]
+      y = reshape(%1, newshape=(16, 16, 3))  # float32[16x16x3]
+    """
+    moved: set[Value] = set()
+
+    def found(node: Node, uses: Mapping[Value, int]) -> Value | None:
+        if not any(isinstance(x, Node) and _is_moved(x, moved) for x in node.inputs):
+            return None
+        made = _sunk(node, uses)
+        if made is not None:
+            moved.add(made)
+        return made
+
+    return graph.exchange(found)
+
+
+def _is_moved(x: Node, moved: Set[Value]) -> bool:
+    """Whether it has what was moved in fewer dimensions than those that it was moved in."""
+    if x.operator != "reshape" or x in moved:
+        return x in moved
+    source = x.inputs[0]
+    return isinstance(source, Node) and source.operator == "transpose" and source.rank > x.rank
 
 
 def sink_thin_reshapes(graph: Graph) -> Graph:
