@@ -115,6 +115,23 @@ def test_a_cpu_sums_few_channels_in_vectors(channels):
     assert tile.columns > 1
 
 
+@pytest.mark.parametrize(
+    ("pixels", "channels", "dtype", "crowded"),
+    [
+        (515, 64, "float32", True), (600, 256, "float16", True), (777, 32, "float64", True),
+        (515, 80, "float32", False), (64, 256, "float32", False), (515, 64, "float16", False),
+    ],
+)  # fmt: skip
+def test_a_cpu_turns_pixels_of_one_place_of_a_cache_by_whole_lines(
+    pixels, channels, dtype, crowded
+):
+    p = program(f"2x{pixels}x{channels}", "transpose(a0, axes=(0, 2, 1))", dtype=dtype)
+    (tile, *_) = TEMPLATES["cpu.loops"].candidates(p, Target.parse("llvm"))
+    assert (tile.rows == 32) is crowded
+    x = np.random.default_rng(0).standard_normal((2, pixels, channels)).astype(dtype)
+    assert np.array_equal(run(p, "cpu.loops", tile, "llvm", [x]), x.transpose(0, 2, 1))
+
+
 @pytest.mark.spread
 @pytest.mark.needs_opencl
 @pytest.mark.parametrize(("name", "p"), CASES[::2], ids=str)

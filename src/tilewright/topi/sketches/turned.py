@@ -1,5 +1,5 @@
-"""Programs whose neighbours lie apart in what they read: images that are turned, on a GPU; and the
-tiles of those of few channels on a CPU, by :mod:`~tilewright.topi.sketches.loops`.
+"""Programs whose neighbours lie apart in what they read: images that are turned, on a GPU; and
+tiles of some of them on a CPU, by :mod:`~tilewright.topi.sketches.loops`.
 
 A block moves a tile through shared memory. It is read as neighbours lie in the argument, and
 written as they lie in the result, in vectors both times. Rows of the tile are an odd number of
@@ -22,6 +22,11 @@ from tilewright.topi.pieces.reads import above, computed, extent, is_own, loads
 from tilewright.topi.pieces.sums import inline, reduces
 from tilewright.topi.pieces.tiling import Tiling, bind, bind_all, copy_vectors, thread_axes
 from tilewright.topi.problem import Problem
+
+#: Of a CPU: pixels whose addresses are a multiple of these bytes apart share few places of a cache,
+#: so that of as many of them lines are gone before their next number is read, unless so many
+#: numbers are read at once.
+_PLACES, _MANY, _ROWS = 256, 512, 32
 
 
 @dataclass(frozen=True)
@@ -97,12 +102,17 @@ def schedule_turned(d: Declared, t: TurnTile = TurnTile()) -> Schedule:
 
 
 def pixel_tiles(p: Problem, lanes: int) -> list[Tiling]:
-    """Vectors of as many neighbours of the argument, where these are the result's rows, which are
-    shorter; none for other programs."""
+    """What is tried first of what a CPU turns: vectors of as many neighbours of the argument, where
+    these are the result's rows, which are shorter; lines of them, each read once, where those of
+    one column compete for places of a cache. None for other programs."""
     *_, rows, columns = (0, 0, *p.result.shape)
-    found = turned_of(p) if columns < lanes <= rows else None
-    along = found is not None and found[1] == len(p.result.shape) - 2
-    return [Tiling(lanes, columns, 1, vectors=1)] if along else []
+    apart = rows * dtype(p.result.dtype).bytes
+    crowded = apart % _PLACES == 0 and rows % _ROWS == 0 and columns >= _MANY
+    few = columns < lanes <= rows
+    found = turned_of(p) if rows and (few or crowded) else None
+    if found is None or found[1] != len(p.result.shape) - 2:
+        return []
+    return [Tiling(lanes, columns, 1, vectors=1) if few else Tiling(_ROWS, lanes, 1, 1)]
 
 
 def shapes_of(p: Problem) -> tuple[int, int]:
