@@ -115,6 +115,16 @@ def test_a_cpu_sums_few_channels_in_vectors(channels):
     assert tile.columns > 1
 
 
+def test_a_cpu_counts_in_vectors_what_is_before_few_elements():
+    """Where the few largest are is small; what is counted for each element is not."""
+    p = program("32x1000", "topk_places(a0, k=5, axis=1, largest=True)")
+    (tile, *_) = TEMPLATES["cpu.loops"].candidates(p, Target.parse("llvm"))
+    assert tile.columns > 1
+    x = np.random.default_rng(0).integers(0, 99, (32, 1000)).astype("float32")
+    found = run(p, "cpu.loops", tile, "llvm", [x])
+    assert np.array_equal(found, np.argsort(-x, axis=1, kind="stable")[:, :5])
+
+
 @pytest.mark.parametrize(
     ("pixels", "channels", "dtype", "crowded"),
     [

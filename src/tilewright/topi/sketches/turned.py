@@ -23,8 +23,8 @@ from tilewright.topi.pieces.sums import inline, reduces
 from tilewright.topi.pieces.tiling import Tiling, bind, bind_all, copy_vectors, thread_axes
 from tilewright.topi.problem import Problem
 
-#: Of a CPU: pixels whose addresses are a multiple of these bytes apart share few places of a cache,
-#: so that of as many of them lines are gone before their next number is read, unless so many
+#: Of a CPU: pixels whose addresses are a multiple of ``_PLACES`` bytes apart share few places of a
+#: cache, so that the lines of ``_MANY`` are gone before their next number is read, unless ``_ROWS``
 #: numbers are read at once.
 _PLACES, _MANY, _ROWS = 256, 512, 32
 
