@@ -146,3 +146,23 @@ def test_vectors_of_a_thread_are_moved_whole_where_none_waits(waits: bool) -> No
     assert ("float B_local[4] __attribute__((aligned(16)));" in source) is not waits
     assert ("*(__private const float4*)B_local" in source) is not waits
     assert ("barrier(" in source) is waits
+
+
+def test_vectors_of_a_warp_are_moved_by_elements() -> None:
+    """Its part of an array in local memory may begin anywhere."""
+    a = te.placeholder((16, 128), name="A")
+    b = te.compute((16, 128), lambda i, j: a[i, j] * 2, name="B")
+    s = te.create_schedule(b.op)
+    i, j = b.op.axis
+    j, lane = s[b].split(j, factor=4)
+    s[b].bind(i, te.thread_axis("threadIdx.y"))
+    s[b].bind(j, te.thread_axis("threadIdx.x"))
+    s[b].vectorize(lane)
+    copy = s[s.cache_read(a, "warp", [b])]
+    copy.compute_at(s[b], i)
+    column, lane = copy.split(copy.op.axis[-1], factor=4)
+    copy.bind(column, te.thread_axis("threadIdx.x"))
+    copy.vectorize(lane)
+    source = generate(tilewright.lower(s, [a, b], "opencl"), warp_size=32, aligned=True).text
+    assert ", 0, &A_warp[" in source
+    assert "*)&A_warp[" not in source

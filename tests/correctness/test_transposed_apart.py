@@ -7,10 +7,15 @@ import pytest
 from tests.support.models import node, onnx_model, relative
 
 import tilewright
+from tilewright.graph import Graph, Input, Node
+from tilewright.graph.passes.transposed_apart import transposed_apart
 from tilewright.graph.pipeline import optimized
 from tilewright.target import Target
 
 pytestmark = [pytest.mark.needs_onnx, pytest.mark.usefixtures("plain_code")]
+
+#: The filter of a convolution behind one that is transposed.
+BEHIND = np.random.default_rng(5).standard_normal((4, 8, 1, 1)).astype("float32")
 
 
 def model(image, filter, more=(), **attributes):
@@ -18,7 +23,8 @@ def model(image, filter, more=(), **attributes):
     rng = np.random.default_rng(len(image))
     x, w = (rng.standard_normal(s).astype("float32") for s in (image, filter))
     nodes = [node("ConvTranspose", "x w", "c" if more else "y", **attributes), *more]
-    data = onnx_model(nodes, {"x": list(image)}, constants={"w": w})
+    constants = {"w": w, "v": BEHIND} if more else {"w": w}
+    data = onnx_model(nodes, {"x": list(image)}, constants=constants)
     taps, rank = filter[2:], len(image) - 2
     products = np.einsum("nkp,kcq->ncpq", x.reshape(*x.shape[:2], -1), w.reshape(*w.shape[:2], -1))
     parts = products.reshape(image[0], filter[1], *image[2:], *taps)
@@ -43,13 +49,13 @@ def test_they_are_right_in_any_number_of_dimensions(image, filter):
 
 
 def test_what_follows_is_part_of_the_move():
-    image, filter = (1, 16, 6, 6), (16, 8, 2, 2)
-    behind = [node("Relu", "c", "r"), node("Add", "r r")]
-    made, x, wanted = model(image, filter, behind, strides=(2, 2))
-    assert relative(made.run({"x": x})["y"], 2 * np.maximum(wanted, 0)) < 1e-5
+    behind = [node("Relu", "c", "r"), node("Conv", "r v")]
+    made, x, wanted = model((1, 16, 6, 6), (16, 8, 2, 2), behind, strides=(2, 2))
+    wanted = np.einsum("nchw,kc->nkhw", np.maximum(wanted, 0), BEHIND[:, :, 0, 0])
+    assert relative(made.run({"x": x})["y"], wanted) < 1e-5
     graph = optimized(made.graph({"x": x}), target=Target.parse("llvm"))
-    # The image and the result are turned, beside them are the products and one move.
-    assert sum(v.operator != "reshape" for v in graph.nodes) <= 4, graph
+    bodies = [str(v.attributes["body"]) for v in graph.nodes if v.operator == "program"]
+    assert any("transpose" in body and "relu" in body for body in bodies), graph
 
 
 @pytest.mark.parametrize(
@@ -69,3 +75,10 @@ def test_those_of_gpus_stay():
     made, x, _ = model((1, 4, 5, 5), (4, 6, 2, 2), strides=(2, 2))
     on_gpu = optimized(made.graph({"x": x}), target=Target.parse("cuda -arch=sm_90a"))
     assert any(v.attributes.get("pass_") == "dgrad" for v in on_gpu.nodes)
+
+
+def test_depthwise_filters_in_their_own_layout_stay():
+    x, w = Input("x", (1, 5, 5, 3), "float32"), Input("w", (1, 3, 2, 2), "float32")
+    more = {"pass_": "dgrad", "stride": 2, "layout": "NHWC", "groups": None}
+    graph = Graph("g", (x, w), {"y": Node("depthwise_conv2d", (x, w), more)})
+    assert str(transposed_apart(graph)) == str(graph)

@@ -231,8 +231,8 @@ class OpenCLDialect(Dialect):
 
     def local_array(self, buffer: Buffer, name: str, size: int) -> str:
         made, t = super().local_array(buffer, name, size), buffer.dtype
-        most = min(1 << size.bit_length() - 1, _MOST)
-        if most == 1 or t.is_bool or not self.needs_alignment(buffer):
+        most = min(1 << size.bit_length() >> 1, _MOST)
+        if most < 2 or t.is_bool or not self.needs_alignment(buffer):
             return made
         align = most * (4 if self.rounded(t) else t.bytes)
         return f"{made[:-1]} __attribute__((aligned({align})));"
@@ -262,7 +262,9 @@ class OpenCLDialect(Dialect):
             return False
         if buffer.scope == "local":
             return not self.holds_barrier
-        return buffer.scope == "shared" or self.aligned or buffer in self.own
+        if buffer.scope != "global":
+            return buffer.scope == "shared"
+        return self.aligned or buffer in self.own
 
     def load_vector(
         self, buffer: Buffer, name: str, offset: Code, lanes: int, aligned: bool = False

@@ -134,9 +134,7 @@ def passes(
     attention = (find_attention(target, dtype),) if whole and target is not None else ()
     first = (PASSES[0], *attention, *PASSES[1:begin], *bytes_, *PASSES[begin:at])
     on_cpu = target is not None and target.kind == "llvm"
-    pixels = (
-        (transposed_apart, sink_moves, read_planes, single_pixels, join_parts) if on_cpu else ()
-    )
+    pixels = ON_CPUS if on_cpu else ()
     fewer = (allow_precision(precision),) if precision and on_cpu else ()
     last = PASSES[at + 1 :]
     if parts is not None and target is not None and target.kind == "cuda":

@@ -62,9 +62,7 @@ def sink_moves(graph: Graph) -> Graph:
     moved: set[Value] = set()
 
     def found(node: Node, uses: Mapping[Value, int]) -> Value | None:
-        if not any(isinstance(x, Node) and _is_moved(x, moved) for x in node.inputs):
-            return None
-        made = _sunk(node, uses)
+        made = _sunk(node, uses, lambda x: _is_moved(x, moved))
         if made is not None:
             moved.add(made)
         return made
@@ -231,12 +229,17 @@ def _all(graph: Graph, sinks: Callable[[Node], bool]) -> Graph:
     return graph.exchange(lambda node, uses: _sunk(node, uses) if sinks(node) else None)
 
 
-def _sunk(node: Node, uses: Mapping[Value, int]) -> Value | None:
+def _sunk(
+    node: Node, uses: Mapping[Value, int], takes: Callable[[Node], bool] = lambda x: True
+) -> Value | None:
+    """The function of what a reshape reads, one that it ``takes``."""
     function = FUNCTIONS.get(node.operator)
     if function is None or function.kind != "broadcast":
         return None
     for x in node.inputs:
         if not isinstance(x, Node) or x.operator != "reshape" or x.shape != node.shape:
+            continue
+        if not takes(x):
             continue
         source = x.inputs[0]
         others = [o for o in node.inputs if o is not x]

@@ -48,9 +48,11 @@ def _of_pixels(node: Node) -> Value | None:
     if node.attributes.get("layout") != layout or not apart or math.prod(taps) == 1:
         return None
     x, w = node.inputs
+    if w.shape != (x.shape[-1], *taps, p.channels):  # as depthwise ones lie
+        return None
     filter = build("transpose", w, axes=(*range(1, rank + 2), 0))
     filter = reshape(filter, (math.prod(taps) * p.channels, *(1,) * rank, x.shape[-1]))
-    pixels = build(node.operator, x, filter, layout=layout)
+    pixels = build(node.operator, x, filter, name=node.name, layout=layout)
     parts = reshape(pixels, (*x.shape[:-1], *taps, p.channels))
     places = [axis for d in range(rank) for axis in (1 + d, 1 + rank + d)]
     moved = build("transpose", parts, axes=(0, *places, 2 * rank + 1))

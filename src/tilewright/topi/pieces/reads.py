@@ -10,7 +10,10 @@ from tilewright.ir.ops import is_const
 from tilewright.ir.visit import walk
 from tilewright.te import ComputeOp, Tensor
 from tilewright.te.operation import Operation
+from tilewright.topi.nn.padding import static
+from tilewright.topi.pieces.counts import declared, elements
 from tilewright.topi.pieces.sums import reduces
+from tilewright.topi.problem import Problem
 
 
 def computed(output: Tensor) -> Iterator[ComputeOp]:
@@ -84,3 +87,14 @@ def extent_of(x: Tensor) -> int | None:
     """Of the last dimension but one, where that is known."""
     found = x.shape[-2]
     return found.value if isinstance(found, IntImm) else found if isinstance(found, int) else None
+
+
+def most_elements(p: Problem, wide: int) -> tuple[int, ...]:
+    """The shape of the result, or, where its rows are no vectors, of the reduction before it that
+    has the most elements."""
+    if not p.result.shape or p.result.shape[-1] >= wide:
+        return p.result.shape
+    d = declared(p)
+    made = [op.output(0) for op in computed(d.output) if reduces(op)]
+    largest = max((d.output, *made), key=elements)
+    return tuple(static(e, "a tensor") for e in largest.shape)

@@ -16,9 +16,9 @@ from tilewright.schedule import Schedule, Stage
 from tilewright.target.target import Target
 from tilewright.topi.cpu.candidates import lanes
 from tilewright.topi.declared import Declared
-from tilewright.topi.pieces.counts import Counts, declared, elements, of_loops
-from tilewright.topi.pieces.reads import computed
-from tilewright.topi.pieces.sums import inline, reduces
+from tilewright.topi.pieces.counts import Counts, of_loops
+from tilewright.topi.pieces.reads import most_elements
+from tilewright.topi.pieces.sums import inline
 from tilewright.topi.pieces.tiling import WHOLE_ROWS, Tiling, extent_of, spread, tile
 from tilewright.topi.pieces.windows import keep_row_of_taps, load_whole
 from tilewright.topi.problem import Problem
@@ -128,22 +128,11 @@ def counts(p: Problem, t: Tiling) -> Counts:
     return of_loops(p.result.shape, (t.rows, t.columns), t.threads, depth)
 
 
-def _most(p: Problem, wide: int) -> tuple[int, ...]:
-    """The shape of the result, or, where its rows are no vectors, of a reduction that is stored
-    before and has more elements."""
-    if not p.result.shape or p.result.shape[-1] >= wide:
-        return p.result.shape
-    d = declared(p)
-    made = [op.output(0) for op in computed(d.output) if reduces(op)]
-    largest = max((d.output, *made), key=elements)
-    return tuple(map(extent_of, largest.op.axis))
-
-
 def tilings(p: Problem, target: Target) -> list[Tiling]:
     """The tiles worth trying, the best guess first: enough of them to keep a machine busy, the
     larger the better then."""
     wide = 4 if target.is_gpu else lanes(p, target)
-    shape = p.result.shape if target.is_gpu else _most(p, wide)
+    shape = p.result.shape if target.is_gpu else most_elements(p, wide)
     last, outer = shape[-1] if shape else 1, math.prod(shape[:-1])
     columns = (1, 2, wide) if target.is_gpu else (wide, 2 * wide, 1)
     found = [] if target.is_gpu else [(0.0, t) for t in pixel_tiles(p, wide)]

@@ -106,13 +106,14 @@ def pixel_tiles(p: Problem, lanes: int) -> list[Tiling]:
     these are the result's rows, which are shorter; lines of them, each read once, where those of
     one column compete for places of a cache. None for other programs."""
     *_, rows, columns = (0, 0, *p.result.shape)
-    apart = rows * dtype(p.result.dtype).bytes
-    crowded = apart % _PLACES == 0 and rows % _ROWS == 0 and columns >= _MANY
-    few = columns < lanes <= rows
-    found = turned_of(p) if rows and (few or crowded) else None
+    few, many = columns < lanes <= rows, rows and rows % _ROWS == 0 and columns >= _MANY
+    found = turned_of(p) if few or many else None
     if found is None or found[1] != len(p.result.shape) - 2:
         return []
-    return [Tiling(lanes, columns, 1, vectors=1) if few else Tiling(_ROWS, lanes, 1, 1)]
+    if few:
+        return [Tiling(lanes, columns, 1, vectors=1)]
+    apart = rows * dtype(str(declared(p).inputs[found[0]].dtype)).bytes
+    return [Tiling(_ROWS, lanes, 1, 1)] if apart % _PLACES == 0 else []
 
 
 def shapes_of(p: Problem) -> tuple[int, int]:
