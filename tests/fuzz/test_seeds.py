@@ -74,6 +74,10 @@ FOUND_ON_OPENCL: dict[str, dict[str, tuple[int, ...]]] = {
 SLICE = {"llvm": 40, "sim": 60, "lowered": 120, "llvm-windows": 30, "sim-windows": 20,
          "problems-llvm": 40, "problems-sim": 40}  # fmt: skip
 OPENCL = {"opencl": 6, "problems-opencl": 6}
+#: Of ONNX files, by what went wrong with them.
+FOUND_IN_FILES: dict[str, tuple[int, ...]] = {
+    "constants of more than 32 dimensions ended in an error of NumPy's": (7027083,),
+}
 #: Mutants of ONNX files.
 ONNX = {"onnx": 30}
 
@@ -100,6 +104,14 @@ def test_seeds_that_found_a_defect_find_none_on_opencl(what: str) -> None:
     for target, seeds in FOUND_ON_OPENCL[what].items():
         wrong = bad(target, seeds)
         assert not wrong, wrong[0]
+
+
+@pytest.mark.needs_onnx
+@pytest.mark.needs_onnxruntime
+@pytest.mark.parametrize("what", FOUND_IN_FILES)
+def test_seeds_of_onnx_files_that_found_a_defect_find_none(what: str) -> None:
+    wrong = bad("onnx", FOUND_IN_FILES[what])
+    assert not wrong, wrong[0]
 
 
 @pytest.mark.parametrize("target", SLICE)

@@ -16,8 +16,9 @@ from tilewright.topi.problem import TensorType
 
 #: An array on the device: NumPy's on a CPU.
 Array = Any
-#: Elements of constants that are compared before all of them.
-_FEW = 16
+#: Elements of constants that are compared before all of them, and the dimensions up to which
+#: NumPy's ``flat`` goes through an array without a copy.
+_FEW, _FLAT = 16, 32
 
 
 class Held:
@@ -140,7 +141,8 @@ class Constants:
 
 def _few(array: np.ndarray[Any, Any]) -> bytes:
     """The first elements: most arrays that differ do there."""
-    return np.asarray(array.flat[:_FEW]).tobytes()
+    flat = array.flat if array.ndim <= _FLAT else array.reshape(-1)
+    return np.asarray(flat[:_FEW]).tobytes()
 
 
 def _equal(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
