@@ -6,6 +6,7 @@ import math
 
 from tilewright.graph.builder import build, reshape
 from tilewright.graph.graph import Graph
+from tilewright.graph.passes.windows_apart import are_apart
 from tilewright.graph.value import Node, Value
 from tilewright.topi.operators.conv_shapes import layouts
 from tilewright.topi.operators.convolution import Convolution
@@ -40,12 +41,8 @@ def _of_pixels(node: Node) -> Value | None:
     if not isinstance(p, Convolution) or p.groups != 1 or len(node.inputs) != 2:
         return None
     taps, rank = [d.taps for d in p.dims], len(p.dims)
-    apart = all(
-        d.taps == d.stride and d.dilation == 1 and not (d.before or d.after)
-        and d.extent == d.taps * d.results for d in p.dims
-    )  # fmt: skip
     layout = layouts(rank)[1]
-    if node.attributes.get("layout") != layout or not apart or math.prod(taps) == 1:
+    if node.attributes.get("layout") != layout or not are_apart(p) or math.prod(taps) == 1:
         return None
     x, w = node.inputs
     if w.shape != (x.shape[-1], *taps, p.channels):  # as depthwise ones lie

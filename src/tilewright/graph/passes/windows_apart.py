@@ -51,17 +51,21 @@ def _of_pixels(node: Node) -> Value | None:
     taps = math.prod(d.taps for d in p.dims)
     if p.pass_ != "forward" or p.groups != 1 or taps == 1 or p.channels * bytes_ % WIDEST == 0:
         return None
-    apart = all(
-        d.taps == d.stride and d.dilation == 1 and not (d.before or d.after)
-        and d.extent == d.taps * d.results for d in p.dims
-    )  # fmt: skip
     if p.batch * math.prod(p.image_extents) < _MANY:
         return None
-    if apart:
+    if are_apart(p):
         return _patches(node, p, taps)
     few = p.channels * bytes_ < WIDEST and dtype(p.dtype).is_float
     d = p.dims[-1]
     return _rows(node, p, WIDEST // bytes_) if few and d.stride == d.dilation == 1 else None
+
+
+def are_apart(p: Convolution) -> bool:
+    """Whether windows cut an image into parts, of which each pixel is in one."""
+    return all(
+        d.taps == d.stride and d.dilation == 1 and not (d.before or d.after)
+        and d.extent == d.taps * d.results for d in p.dims
+    )  # fmt: skip
 
 
 def _patches(node: Node, p: Convolution, taps: int) -> Value:
