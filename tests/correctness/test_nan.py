@@ -9,7 +9,7 @@ import pytest
 from tests.support.schedules import Cases, apply_all, check, everywhere, run, skip_without
 
 from tilewright import te
-from tilewright.topi import reduction
+from tilewright.topi import reduction, selection
 
 
 @everywhere
@@ -97,7 +97,7 @@ def test_the_place_of_nan_is_that_of_the_largest_and_of_the_smallest() -> None:
     A = te.placeholder(a.shape, name="A")
     places = [
         reduction.argmax(A, 1), reduction.argmin(A, 1), reduction.argmax(A, 1, last=True),
-        reduction.topk_places(A, 4, 1), reduction.topk_places(A, 4, 1, largest=False),
+        selection.topk_places(A, 4, 1), selection.topk_places(A, 4, 1, largest=False),
     ]  # fmt: skip
     first, least, last, down, up = run(
         te.create_schedule([p.op for p in places]), [A, *places], [a], "llvm"

@@ -10,6 +10,7 @@ from tilewright.graph.graph import Graph
 from tilewright.graph.passes.allow_precision import allow_precision
 from tilewright.graph.passes.channels_last import channels_last, types_last
 from tilewright.graph.passes.collapse_dims import collapse_dims
+from tilewright.graph.passes.compare_digits import compare_digits
 from tilewright.graph.passes.find_attention import find_attention
 from tilewright.graph.passes.fold_epilogues import fold_epilogues
 from tilewright.graph.passes.fold_scales import fold_scales
@@ -79,6 +80,7 @@ ON_CPUS: tuple[Callable[[Graph], Graph], ...] = (
     read_planes,
     single_pixels,
     join_parts,  # what is concatenated is written where it lies
+    compare_digits,
 )
 
 #: Of GPUs, before what makes programs, and behind it.

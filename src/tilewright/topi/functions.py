@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.te import Tensor
-from tilewright.topi import broadcast, elementwise, quantization, reduction, transform
+from tilewright.topi import broadcast, elementwise, quantization, reduction, selection, transform
 from tilewright.topi.nn import padding, pooling, softmax
 
 
@@ -68,8 +68,8 @@ FUNCTIONS: dict[str, Function] = {
         argmax=reduction.argmax,
         argmin=reduction.argmin,
         avg_pool=pooling.avg_pool,
-        cumprod=reduction.cumprod,
-        cumsum=reduction.cumsum,
+        cumprod=selection.cumprod,
+        cumsum=selection.cumsum,
         log_softmax=softmax.log_softmax,
         max=reduction.max,
         max_pool=pooling.max_pool,
@@ -81,6 +81,6 @@ FUNCTIONS: dict[str, Function] = {
         sum=reduction.sum,
         sum_pool=pooling.sum_pool,
         sums=reduction.sums,
-        topk_places=reduction.topk_places,
+        topk_places=selection.topk_places,
     ),
 }

@@ -12,8 +12,8 @@ from tilewright.te import Tensor
 from tilewright.topi.broadcast import shape_of
 from tilewright.topi.elementwise import elementwise, identity
 
-#: The tag of stages that reduce.
-REDUCE = "comm_reduce"
+#: The tags of stages that reduce, and of others that are computed once, for all that read them.
+REDUCE, STORED = "comm_reduce", "stored"
 
 
 def dimension(axis: int, rank: int) -> int:
@@ -136,35 +136,6 @@ def _place(x: Tensor, extreme: Tensor, axis: int, keepdims: bool, last: bool, na
     return (max if last else min)(places, axis, keepdims)
 
 
-def cumsum(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """The sum of an element and those before it; of those alone that are before it where it is
-    ``exclusive``, and of those behind with ``reverse``."""
-    return _running(te.sum, 0, x, axis, exclusive, reverse, "cumsum")
-
-
-def cumprod(x: Tensor, axis: int, exclusive: bool = False, reverse: bool = False) -> Tensor:
-    """The product of what :func:`cumsum` adds."""
-    return _running(te.prod, 1, x, axis, exclusive, reverse, "cumprod")
-
-
-def _running(
-    combine: Any, neutral: int, x: Tensor, axis: int, exclusive: bool, reverse: bool, name: str
-) -> Tensor:
-    axis = dimension(axis, x.ndim)
-    r = te.reduce_axis((0, shape_of(x)[axis]), "r")
-
-    def element(*i: Any) -> Any:
-        at = i[axis]
-        inside = r > at if exclusive else r >= at
-        if not reverse:
-            inside = r < at if exclusive else r <= at
-        there = x[(*i[:axis], r, *i[axis + 1 :])]
-        return combine(te.if_then_else(inside, there, te.const(neutral, x.dtype)), axis=r)
-
-    made: Tensor = te.compute(x.shape, element, name=name, tag=REDUCE)
-    return made
-
-
 def above(a: Any, b: Any, beside: Any) -> Any:
     """Whether ``a`` is larger than ``b``, or as large and ``beside`` holds. NaN is above all
     numbers, and as large as NaN."""
@@ -175,28 +146,3 @@ def above(a: Any, b: Any, beside: Any) -> Any:
     else:
         larger = a > b
     return te.any(larger, te.all(a.equal(b), beside))
-
-
-def topk_places(x: Tensor, k: int, axis: int, largest: bool = True) -> Tensor:
-    """Where the ``k`` largest elements along ``axis`` are, or the smallest, in order, an int64: by
-    counting for each element those that come before it. NaN is larger than all numbers."""
-    axis = dimension(axis, x.ndim)
-    extent = shape_of(x)[axis]
-    r, other = (te.reduce_axis((0, extent), name) for name in ("r", "other"))
-
-    def rank(*i: Any) -> Any:
-        """How many are before it in descending order, or behind it in ascending order."""
-        value, there = x[i], x[(*i[:axis], other, *i[axis + 1 :])]
-        beside = other < i[axis] if largest else other > i[axis]
-        return te.sum(above(there, value, beside).astype("int32"), axis=other)
-
-    ranks: Tensor = te.compute(x.shape, rank, name="ranks", tag=REDUCE)
-
-    def place(*i: Any) -> Any:
-        at = i[axis] if largest else extent - 1 - i[axis]
-        found = ranks[(*i[:axis], r, *i[axis + 1 :])].equal(at.astype("int32"))
-        return te.sum(te.Select(found, r.astype("int64"), te.const(0, "int64")), axis=r)
-
-    shape = [k if d == axis else e for d, e in enumerate(shape_of(x))]
-    made: Tensor = te.compute(tuple(shape), place, name="topk_places", tag=REDUCE)
-    return made

@@ -8,6 +8,8 @@ from tilewright.ir.expr import Reduce
 from tilewright.ir.itervar import IterVar
 from tilewright.schedule import Schedule, Stage, create_schedule
 from tilewright.te import ComputeOp, Tensor
+from tilewright.te.operation import Operation
+from tilewright.topi.reduction import STORED
 
 
 @dataclass(frozen=True)
@@ -16,7 +18,8 @@ class Sums:
 
     Attributes
     ----------
-    before : reductions that other reductions read, in the order of the program: each is stored.
+    before : reductions that other reductions read, in the order of the program, and what is tagged
+        so: each is stored.
     last : the reduction that ``output`` is made of element by element, in registers; None where
         there is none, or several.
     """
@@ -30,9 +33,9 @@ class Sums:
 def inline(output: Tensor) -> Sums:
     """The schedule of a program that ends in ``output``, its element-wise stages inlined."""
     s = create_schedule(output.op)
-    found = [x.op.outputs[0] for x in s.stages if isinstance(x.op, ComputeOp) and reduces(x.op)]
+    found = [x.op.outputs[0] for x in s.stages if stored(x.op, output)]
     for stage in s.stages:
-        inner = isinstance(stage.op, ComputeOp) and not reduces(stage.op)
+        inner = isinstance(stage.op, ComputeOp) and not stored(stage.op, output)
         if inner and stage.op is not output.op:
             stage.compute_inline()
     read = {t for x in found for t in _reductions(x, found)}
@@ -73,6 +76,13 @@ def reduce_in_lanes(
 def reduces(op: ComputeOp) -> bool:
     """Whether an operation reduces."""
     return isinstance(op.body[0], Reduce)
+
+
+def stored(op: Operation, output: Tensor) -> bool:
+    """Whether an operation is computed once, for all that read it; an output has no readers."""
+    if not isinstance(op, ComputeOp):
+        return False
+    return reduces(op) or (op.tag == STORED and op is not output.op)
 
 
 def _reductions(x: Tensor, known: list[Tensor]) -> set[Tensor]:
