@@ -27,6 +27,7 @@ import tilewright
 from tilewright import te
 from tilewright.topi.declare import declare
 from tilewright.topi.elementwise import relu
+from tilewright.topi.epilogue import parse_epilogue
 from tilewright.topi.nn import depthwise_conv2d_nchw, scale_shift
 from tilewright.topi.operators.conv import Conv
 from tilewright.topi.pieces.register_tiles import StripTile
@@ -43,7 +44,7 @@ def problem(k: int, m: int, fused: bool) -> Conv:
     """One row, as the library's own schedules take it."""
     return Conv(
         batch=1, channels=C, height=H, width=W, multiplier=m, kernel_h=k, kernel_w=k,
-        padding="SAME", epilogue="scale_shift+relu" if fused else "",
+        padding=(k // 2,) * 4, epilogue=parse_epilogue("scale_shift+relu" if fused else ""),
     )  # fmt: skip
 
 
@@ -70,7 +71,9 @@ def build(job: tuple[str, tuple[int, ...], int, int, bool, str]) -> Any:
     else:
         declared = declare(problem(k, m, fused))
         args = declared.args
-        schedule = schedule_registers(declared, StripTile(*tile, taps=k))
+        rows, vector, threads_y, threads_x = tile
+        strip = StripTile(rows, vector, threads_y, threads_x, taps=k)
+        schedule = schedule_registers(declared, strip)
     return tilewright.build(schedule, args, target=target, name=f"depthwise_{family}")
 
 
@@ -88,7 +91,7 @@ def article_space(quick: bool) -> list[tuple[int, ...]]:
     blocks = [(32, 32), (16, 32), (32, 96), (16, 96), (48, 48), (24, 96)]
     threads = [(8, 8), (4, 32), (8, 16), (8, 32), (4, 48), (8, 24), (8, 48), (4, 24), (16, 16)]
     vthreads = [(1, 1), (1, 2), (1, 4), (2, 1)]
-    found = []
+    found: list[tuple[int, ...]] = []
     for (bh, bw), (ty, tx), (vy, vx) in itertools.product(blocks, threads, vthreads):
         if bh % (ty * vy) == 0 and bw % (tx * vx) == 0:
             found.append((bh, bw, ty, tx, vy, vx))
@@ -97,7 +100,7 @@ def article_space(quick: bool) -> list[tuple[int, ...]]:
 
 def register_space(quick: bool) -> list[tuple[int, ...]]:
     """Rows of a strip, its width, strips of a block in both directions."""
-    found = []
+    found: list[tuple[int, ...]] = []
     for rows, vector in itertools.product((1, 2, 3, 4, 6, 8), (4, 2)):
         for ty, tx in (
             (4, 24),

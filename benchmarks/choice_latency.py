@@ -26,11 +26,13 @@ import time
 from collections.abc import Iterator, Sequence
 from inspect import signature
 from typing import Any
+from unittest.mock import patch
 
 import measure
 
 from tilewright.ir.errors import ProblemError
 from tilewright.select import ProfileCache, choice, choose, knn, reason
+from tilewright.topi.epilogue import parse_epilogue
 from tilewright.topi.operators import Conv, Gemm
 from tilewright.topi.operators.conv import LAYOUTS
 from tilewright.topi.problem import Problem
@@ -84,7 +86,9 @@ def _convolution(rng: random.Random) -> Conv:
     width = _log(rng, 4, 160)
     height = 1 if flat else width if rng.random() < 0.7 else _log(rng, 4, 160)
     kernel = [rng.choice((1, 3, 3, 5, 7))] * 2
-    stride, dilation, multiplier = rng.choice((1, 1, 2)), 1, 1
+    multiplier = 1
+    stride: Any = rng.choice((1, 1, 2))
+    dilation: Any = 1
     if kind == "large":
         rows = 2 * _log(rng, 3, 25) + 1
         kernel = [rows, rows if rng.random() < 0.8 else rng.choice((3, 5, 7))]
@@ -106,17 +110,17 @@ def _convolution(rng: random.Random) -> Conv:
         height=height, width=width, groups=groups, multiplier=multiplier, kernel_h=kernel[0],
         kernel_w=kernel[1], padding=padding, stride=stride, dilation=dilation, pass_=pass_,
         dtype=rng.choice(_TYPES), layout=rng.choice(LAYOUTS[operator]),
-        epilogue=() if pass_ == "wgrad" else rng.choice(_EPILOGUES),
+        epilogue=() if pass_ == "wgrad" else parse_epilogue(rng.choice(_EPILOGUES)),
     )  # fmt: skip
 
 
 def forget_records(shipped: bool) -> None:
     """Let no choice of this process find records of this machine, or those of the package."""
     os.environ["TILEWRIGHT_CACHE"] = "off"
-    knn.own = lambda kind: ()
-    choice._cache = ProfileCache
+    patch.object(knn, "own", lambda kind: ()).start()
+    patch.object(choice, "_cache", ProfileCache).start()
     if not shipped:
-        knn.shipped = lambda kind: ()
+        patch.object(knn, "shipped", lambda kind: ()).start()
 
 
 def unseen(p: Problem) -> Problem:

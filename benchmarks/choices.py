@@ -35,6 +35,7 @@ from tilewright.ir.errors import TilewrightError
 from tilewright.select import choice, knn
 from tilewright.select.choice import options
 from tilewright.topi.problem import Problem
+from tilewright.tune.tuned import shipped
 
 H200 = "NVIDIA H200"
 HOPPER, AMPERE = "cuda -arch=sm_90a", "cuda -arch=sm_80"
@@ -90,7 +91,6 @@ def tables(count: int) -> Iterator[tuple[str, str, Problem]]:
 def chosen(count: int) -> Choices:
     """The first choices for every problem; an error's text where there is none."""
     found: Choices = {}
-    shipped = knn.shipped
     for target, device, p in tables(count):
         known = json.dumps({"device": device})
         records = shipped if device else lambda kind: ()

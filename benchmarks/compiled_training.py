@@ -72,7 +72,7 @@ def gradients(side: Side, dtype: str) -> torch.Tensor:
     return torch.cat(found) / 128
 
 
-def compiled(label: str, model: nn.Module, report: Callable[[Any], None]) -> Callable[..., Any]:
+def compiled(label: str, model: nn.Module, report: Callable[[Any], None]) -> Any:
     """What calls a model on one side."""
     if label == "PyTorch":
         return model
@@ -88,7 +88,7 @@ def kept() -> float:
     """MiB that CUDA graphs keep."""
     segments = torch.cuda.memory_snapshot()
     found = (s["total_size"] for s in segments if tuple(s["segment_pool_id"]) != (0, 0))
-    return sum(found) / 2**20
+    return float(sum(found) / 2**20)
 
 
 def check(name: str, errors: dict[str, float]) -> None:

@@ -132,12 +132,14 @@ def others(kind: str) -> list[tuple[str, list[Convolution]]]:
         padding = [(k - 1) // 2 for k in taps]
         more: dict[str, Any] = {"constants": ("filter",), "stride": stride, "padding": padding}
         if kind == "volumes":
-            problem = [Conv3d.parse(shape, filter, 1, layout=x, **more) for x in ("NCDHW", "NDHWC")]
+            problem: list[Convolution] = [
+                Conv3d.parse(shape, filter, 1, layout=x, **more) for x in ("NCDHW", "NDHWC")
+            ]
         else:
             problem = [
                 Conv.parse(shape, filter, 1, layout=x, pass_="dgrad", **more) for x in LAYOUTS
             ]
-        made.append((f"{shape} K{taps[-1]} s{stride}", list(problem)))
+        made.append((f"{shape} K{taps[-1]} s{stride}", problem))
     return made
 
 
@@ -232,6 +234,7 @@ def main() -> None:
                 if any(row.unsteady for row in rows):
                     unsteady.append(f"{name} {dtype}, {threads} threads")
                 for row in rows if options.tried else ():
+                    assert isinstance(row.problem, Convolution)
                     print(row.problem.layout, *tried(row.problem, contest), sep="\n", flush=True)
         hints += [hint for hint in peers.hints if hint not in hints]
     print(grouped.text(lines))

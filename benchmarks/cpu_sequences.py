@@ -22,6 +22,8 @@ import resource
 import statistics
 import time
 import warnings
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -128,7 +130,7 @@ class ViT(nn.Module):
         return self.head(self.norm(x[:, 0]))
 
 
-NETWORKS = {"encoder": Encoder, "decoder": Decoder, "vit": ViT}
+NETWORKS: dict[str, Callable[[], nn.Module]] = {"encoder": Encoder, "decoder": Decoder, "vit": ViT}
 
 
 def inputs(name: str, words: int, past: int) -> dict[str, torch.Tensor]:
@@ -190,8 +192,8 @@ def rows(name: str, threads: int) -> list[dict[str, Any]]:
         error = max(relative(torch.from_numpy(a), b) for a, b in pairs)
 
         batches = {
-            "ours": of_calls(lambda arrays=arrays: model.run(arrays), clock),
-            "ONNX Runtime": of_calls(lambda arrays=arrays: session.run(None, arrays), clock),
+            "ours": of_calls(partial(model.run, arrays), clock),
+            "ONNX Runtime": of_calls(partial(session.run, None, arrays), clock),
         }
         times = medians(batches)
         row = {"network": name, "words": words, "cached": past, "threads": threads,

@@ -27,7 +27,7 @@ from gpu_dense import LAYERS, built, problem
 from tilewright.cli._measure import torch_peer
 from tilewright.cli._measure.turns import of_graph
 from tilewright.report.results import geometric_mean
-from tilewright.topi import Conv
+from tilewright.topi.operators.convolution import Convolution
 
 #: What follows a convolution, by name.
 EPILOGUES = {"normalisation": "scale_shift+relu", "residual": "scale_shift+residual+relu"}
@@ -35,14 +35,14 @@ EPILOGUES = {"normalisation": "scale_shift+relu", "residual": "scale_shift+resid
 _BANDWIDTH, _CACHE, _ROUNDS, _ERROR = 4.2e12, 150e6, 9, 3e-3
 
 
-def _ahead(p: Conv) -> None:
+def _ahead(p: Convolution) -> None:
     built(p, 0)  # which the cache of kernels then has
 
 
 class Operands:
     """Tensors of a problem, ``sets`` of those that are as large as images."""
 
-    def __init__(self, p: Conv) -> None:
+    def __init__(self, p: Convolution) -> None:
         import torch
 
         self.p, self.torch = p, torch
@@ -95,7 +95,7 @@ class Operands:
         return float((self.results[0].float() - exact).norm() / exact.norm())
 
 
-def row(plain: Conv, peers: bool) -> dict[str, Any]:
+def row(plain: Convolution, peers: bool) -> dict[str, Any]:
     """What one layer takes, alone and with each epilogue."""
     problems = {"alone": plain} | {n: plain.replace(epilogue=e) for n, e in EPILOGUES.items()}
     calls: dict[str, Callable[[int], Any]] = {}

@@ -34,8 +34,8 @@ from tilewright.graph.pipeline import optimized
 from tilewright.graph.value import Input
 from tilewright.runtime.array import view
 from tilewright.select.ahead import Wanted, compile_ahead
-from tilewright.select.choice import with_own_architecture
 from tilewright.target import Target
+from tilewright.tune.machine import with_own_architecture
 
 #: Where there is no GPU, and a thread of a CPU; rounds of turns, and seconds of a turn.
 TARGET, CPU, _ROUNDS, _SPAN = "cuda -arch=sm_90a", "llvm -threads=1", 25, 0.01
@@ -135,7 +135,8 @@ def _profile(executors: dict[str, Executor], x: Any) -> None:
     for name, made in executors.items():
         runs: list[list[float]] = []
         for _ in range(9):
-            made.run({"x": x}, times := [])
+            times: list[float] = []
+            made.run({"x": x}, times)
             runs.append(times)
         medians[name] = [statistics.median(t) * 1e6 for t in zip(*runs, strict=True)]
     rows: dict[str, tuple[float, float]] = {}

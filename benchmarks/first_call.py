@@ -66,6 +66,7 @@ def first_calls(count: int, device: str) -> list[dict[str, Any]]:
     from choice_latency import problems
 
     import tilewright.torch
+    from tilewright.topi.operators import Conv
 
     # At the first gradient of a process PyTorch imports packages for seconds.
     y = torch.zeros(1, device=device, requires_grad=True) + 1.0
@@ -73,7 +74,9 @@ def first_calls(count: int, device: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for p in problems(20 * count, 0):
         # What the function takes: padding that is the same before and behind, and no epilogue.
-        if p.operator != "depthwise_conv2d" or p.padding[:2] != p.padding[2:]:
+        if not isinstance(p, Conv) or p.operator != "depthwise_conv2d":
+            continue
+        if p.padding[:2] != p.padding[2:]:
             continue
         p = p.replace(epilogue=())
         form = torch.channels_last if p.layout == "NHWC" else torch.contiguous_format

@@ -135,7 +135,8 @@ def train(tables: list[Table], y: list[Array], seed: int) -> xgboost.Booster:
 
 def guess(fitted: Sequence[xgboost.Booster], x: Array) -> Array:
     data = xgboost.DMatrix(x, nthread=1)  # a few rows: threads would take longer to begin
-    return np.mean([b.predict(data) for b in fitted], axis=0)
+    mean: Array = np.mean([b.predict(data) for b in fitted], axis=0)
+    return mean
 
 
 def check(tables: list[Table], folds: int) -> dict[str, list[float]]:

@@ -89,7 +89,11 @@ class Fused(Layer):
             errors[name] = self.error()
             if not errors[name] <= ERROR[self.p.dtype]:
                 raise AssertionError(f"{self.p}: {name} has an error of {errors[name]:.2g}")
-            calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], self.result[i % n])
+
+            def call(i: int, kernel: Any = kernel) -> None:
+                kernel(*operands[i % n], self.result[i % n])
+
+            calls[name] = call
         if not calls:
             raise AssertionError(f"{self.p}: no kernel could be built")
         return calls, errors

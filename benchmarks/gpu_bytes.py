@@ -30,6 +30,7 @@ from tilewright.cli._measure.turns import of_graph
 from tilewright.report.results import geometric_mean
 from tilewright.topi import Conv
 from tilewright.topi.operators.conv_shapes import BLOCKED
+from tilewright.topi.operators.convolution import Convolution
 
 #: What goes past the cache, turns of every graph, and bytes a second of a large copy.
 _CACHE, _ROUNDS, _BANDWIDTH = 150e6, 9, 4.2e12
@@ -41,13 +42,14 @@ _STEPS = "bias+dequantize+relu+quantize(1)"
 def quantised(layer: tuple[int, ...], batch: int, layout: str, inference: bool) -> Conv:
     """The problem of a layer; of few channels, images with channels last have results in blocks."""
     p = problem(layer, "forward", batch, "int8").replace(epilogue=_STEPS)
+    assert isinstance(p, Conv)
     block = int(layout.strip("NCHW") or 1)
     p = p.replace(**{"layout" if p.channels % block == 0 else "out_layout": layout})
     own = tuple(name for name in p.inputs() if name != "data")
     return p.replace(constants=own if inference else ())
 
 
-def halved(layer: tuple[int, ...], batch: int, inference: bool) -> Conv:
+def halved(layer: tuple[int, ...], batch: int, inference: bool) -> Convolution:
     """The same layer in float16, without an epilogue."""
     constants = ("filter",) if inference else ()
     return problem(layer, "forward", batch, "float16", constants=constants)
@@ -164,7 +166,7 @@ def row(
     }  # fmt: skip
 
 
-def _ahead(job: tuple[Conv, int]) -> None:
+def _ahead(job: tuple[Convolution, int]) -> None:
     built(*job)  # which the cache of kernels then has
 
 
@@ -179,8 +181,10 @@ def main() -> None:
     options = parser.parse_args()
     layers = list(product(LAYERS["resnet"], options.batch, options.layouts))
     layers.sort(key=lambda x: (options.layouts.index(x[2]), options.batch.index(x[1])))
-    jobs = [
-        (quantised(*x, options.inference), rank) for x in layers for rank in range(options.tried)
+    jobs: list[tuple[Convolution, int]] = [
+        (quantised(layer, batch, layout, options.inference), rank)
+        for layer, batch, layout in layers
+        for rank in range(options.tried)
     ]
     halves = dict.fromkeys((layer, batch) for layer, batch, _ in layers)
     jobs += [(halved(layer, batch, options.inference), 0) for layer, batch in halves]
@@ -191,8 +195,8 @@ def main() -> None:
     torch.backends.cudnn.benchmark = True
     torch.backends.cudnn.allow_tf32 = False
     rows = []
-    for x in layers:
-        rows.append(row(*x, options.tried, options.plans, options.inference))
+    for layer, batch, layout in layers:
+        rows.append(row(layer, batch, layout, options.tried, options.plans, options.inference))
         shown = {k: v if isinstance(v, str) else round(v, 2) for k, v in rows[-1].items()}
         print(*shown.values(), sep=" | ", flush=True)
     print(measure.table(rows))

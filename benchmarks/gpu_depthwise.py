@@ -142,9 +142,8 @@ class Layer:
     def peers(self) -> dict[str, Callable[[int], Any]]:
         last = self.torch.channels_last
         operands = {"PyTorch NCHW": (self.x, self.dy)}
-        operands["PyTorch NHWC"] = tuple(
-            [t.contiguous(memory_format=last) for t in ts] for ts in (self.x, self.dy)
-        )
+        x, dy = ([t.contiguous(memory_format=last) for t in ts] for ts in (self.x, self.dy))
+        operands["PyTorch NHWC"] = (x, dy)
 
         def caller(x: Any, dy: Any) -> Callable[[int], Any]:
             n = self.sets
@@ -166,7 +165,11 @@ def time_layer(p: Conv, files: dict[str, str], bandwidth: float) -> dict[str, An
         errors[name] = layer.error()
         if not errors[name] <= most_error(p):
             raise AssertionError(f"{p}: {name} has an error of {errors[name]:.2g}")
-        calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], layer.result[i % n])
+
+        def call(i: int, kernel: Any = kernel) -> None:
+            kernel(*operands[i % n], layer.result[i % n])
+
+        calls[name] = call
     # Graphs of a millisecond or so: of small layers they hold more launches.
     measure.ROUNDS = _ROUNDS
     measure.LAUNCHES = max(4, min(40, int(1.5e9 / traffic(p))))

@@ -32,8 +32,8 @@ def layer(
     """A square layer that is padded so that stride 1 keeps its size."""
     return Conv(
         batch=batch, channels=channels, height=image, width=image, kernel_h=kernel,
-        kernel_w=kernel, stride=stride, padding=kernel // 2, multiplier=multiplier, dtype=dtype,
-        layout=layout, pass_=pass_,
+        kernel_w=kernel, stride=(stride,) * 2, padding=(kernel // 2,) * 4, multiplier=multiplier,
+        dtype=dtype, layout=layout, pass_=pass_,
     )  # fmt: skip
 
 
@@ -59,8 +59,8 @@ def sections() -> Iterator[tuple[str, Conv]]:
                 p = layer(c, image, kernel, 1, multiplier, 1, dtype, layout)
                 yield f"batch 1, forward, {dtype}", p
             three = Conv(
-                batch=3, channels=4, height=16, width=32, kernel_h=7, kernel_w=7, padding=3,
-                dtype=dtype, layout=layout,
+                batch=3, channels=4, height=16, width=32, kernel_h=7, kernel_w=7,
+                padding=(3,) * 4, dtype=dtype, layout=layout,
             )  # fmt: skip
             yield f"batch 1, forward, {dtype}", three
             for c, image, stride in MOBILENETV2:

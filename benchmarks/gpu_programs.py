@@ -24,6 +24,7 @@ from tilewright.cli._measure.turns import of_graph
 from tilewright.ir.dtype import dtype
 from tilewright.select import options as choices
 from tilewright.topi import Gemm
+from tilewright.topi.epilogue import Step
 from tilewright.topi.operators import Program
 from tilewright.topi.problem import Problem
 from tilewright.tune.machine import with_architecture
@@ -63,7 +64,7 @@ def normalisation(rows: tuple[int, ...], residual: bool) -> Case:
         from torch.nn import functional
 
         x = given[0] * given[1] + given[2] if residual else given[0]
-        return functional.layer_norm(x, (n,), *given[-2:], eps=1e-6)
+        return functional.layer_norm(x, (n,), given[-2], given[-1], eps=1e-6)
 
     name = f"ConvNeXt: {'residual, ' if residual else ''}normalisation"
     return name, Program(operands=_half(*images, (n,), (n,)), body=body), torch
@@ -107,7 +108,7 @@ def pooled(n: int) -> Case:
 
 
 def product(m: int, n: int, k: int) -> Case:
-    p = Gemm(m=m, n=n, k=k, transpose_b=True, dtype="float16", epilogue="bias")
+    p = Gemm(m=m, n=n, k=k, transpose_b=True, dtype="float16", epilogue=(Step("bias"),))
 
     def torch(a: Any, b: Any, bias: Any) -> Any:
         from torch.nn import functional

@@ -32,7 +32,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from typing import Any
 
@@ -146,7 +146,7 @@ class Sides:
             self.failed[name] = f"{type(error).__name__}: {error}"[:300]
         self.first[name] = time.perf_counter() - begin
 
-    def torch(self, model: nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, Batch]:
+    def theirs(self, model: nn.Module, images: torch.Tensor) -> tuple[torch.Tensor, Batch]:
         """A model of PyTorch's, captured on a GPU."""
         with torch.no_grad():
             found = model(images).clone()
@@ -221,10 +221,10 @@ def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) ->
         fewer = tilewright.load(data, target=target, precision=options.precision)
         side = f"ours {options.precision}"
         sides.add(side, lambda: sides.ours(fewer, images), wanted, beside)
-    sides.add("PyTorch", lambda: sides.torch(theirs, last), wanted, beside)
+    sides.add("PyTorch", lambda: sides.theirs(theirs, last), wanted, beside)
     if not options.no_compile:
         compiled = torch.compile(copy.deepcopy(theirs))
-        sides.add("torch.compile", lambda: sides.torch(compiled, last), wanted, beside)
+        sides.add("torch.compile", lambda: sides.theirs(compiled, last), wanted, beside)
     if not sides.cuda and (whole or not by_policy):
         file = made_int8(real, plain) if whole else data
         sides.add(
@@ -307,13 +307,13 @@ def profile(model: Any, images: torch.Tensor) -> None:
         executor.run({"x": host}, times)
         runs.append(times)
     count: Counter[str] = Counter()
-    total: Counter[str] = Counter()
-    for step, times in zip(executor.steps, zip(*runs, strict=True), strict=True):
+    total: defaultdict[str, float] = defaultdict(float)
+    for step, taken in zip(executor.steps, zip(*runs, strict=True), strict=True):
         key = str(step.node.problem)[:150]
         count[key] += 1
-        total[key] += statistics.median(times) * 1e3
+        total[key] += statistics.median(taken) * 1e3
     print(f"  {sum(count.values())} kernels, {sum(total.values()):.3f} ms one by one")
-    for key, ms in total.most_common(25):
+    for key, ms in sorted(total.items(), key=lambda row: -row[1])[:25]:
         print(f"  {ms:8.4f} ms  {count[key]:3d} x  {key}", flush=True)
 
 

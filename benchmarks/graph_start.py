@@ -40,7 +40,7 @@ def export(path: Path) -> None:
 
 def start(path: str, target: str, dtype: str | None) -> list[dict[str, Any]]:
     """The seconds of each step in this process, which has imported nothing yet."""
-    rows = []
+    rows: list[dict[str, Any]] = []
     last = _used()
 
     def mark(step: str) -> None:

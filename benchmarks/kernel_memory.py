@@ -25,6 +25,7 @@ from tilewright import te
 from tilewright.codegen.cuda import generate
 from tilewright.ir import node
 from tilewright.runtime.nvrtc import compile_cubin
+from tilewright.schedule import Schedule
 from tilewright.target import Target
 from tilewright.verify import verify
 
@@ -37,7 +38,7 @@ def resident() -> float:
     return int(Path("/proc/self/statm").read_text().split()[1]) * PAGE / 1e6
 
 
-def program(number: int, on_gpu: bool) -> tuple[te.Schedule, list[te.Tensor]]:
+def program(number: int, on_gpu: bool) -> tuple[Schedule, list[te.Tensor]]:
     """One of as many programs as there are numbers: a sum over rows, and a map that follows."""
     rows, columns = 3 + number % 97, 5 + number % 89
     a = te.placeholder((rows, columns), name="A")

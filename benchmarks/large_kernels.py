@@ -111,7 +111,7 @@ def operations(p: Conv) -> float:
             p.out_image, p.stride, p.kernel, p.dilation, p.padding, p.image, strict=False
         )
     ]  # fmt: skip
-    return 2.0 * p.batch * p.out_channels * math.prod(inside)
+    return float(2.0 * p.batch * p.out_channels * math.prod(inside))
 
 
 def time_problem(
@@ -130,7 +130,11 @@ def time_problem(
         errors[name] = subject.error()
         if not errors[name] <= gpu_depthwise.most_error(p):
             raise AssertionError(f"{p}: {name} has an error of {errors[name]:.2g}")
-        calls[name] = lambda i, kernel=kernel: kernel(*operands[i % n], subject.result[i % n])
+
+        def call(i: int, kernel: Any = kernel) -> None:
+            kernel(*operands[i % n], subject.result[i % n])
+
+        calls[name] = call
     if not errors:
         raise AssertionError(f"{p}: no kernel could be built")
     batches = {

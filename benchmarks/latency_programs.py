@@ -67,7 +67,13 @@ def depthwise(
 def strips() -> tuple[Any, list[Any]]:
     """The convolution of article 000 in strips in registers, all taps written out."""
     problem = Conv(
-        batch=1, channels=256, height=96, width=96, kernel_h=3, kernel_w=3, padding="SAME"
+        batch=1,
+        channels=256,
+        height=96,
+        width=96,
+        kernel_h=3,
+        kernel_w=3,
+        padding=(1, 1, 1, 1),
     )
     declaration = declare(problem)
     return schedule_registers(declaration, StripTile(taps=3)), declaration.args

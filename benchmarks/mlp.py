@@ -30,6 +30,7 @@ from tilewright.select.registry import find
 from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi import Gemm
+from tilewright.topi.epilogue import parse_epilogue
 from tilewright.topi.operators.mlp import Mlp
 from tilewright.topi.problem import Problem
 from tilewright.topi.templates import TEMPLATES
@@ -46,13 +47,13 @@ def problem(name: str, batch: int) -> Mlp:
     epilogue = "bias+residual" if name == "vit" else "bias+scale_shift+residual"
     return Mlp(
         m=rows * batch, k=channels, hidden=4 * channels, n=channels, inner="bias+gelu",
-        epilogue=epilogue, dtype="float16", constants=("b", "inner_bias", "c"),
+        epilogue=parse_epilogue(epilogue), dtype="float16", constants=("b", "inner_bias", "c"),
     )  # fmt: skip
 
 
 def apart(p: Mlp) -> tuple[Gemm, Gemm]:
     """The two products, as networks have them."""
-    first = Gemm(m=p.m, n=p.hidden, k=p.k, dtype=p.dtype, epilogue=p.inner, constants=("b",))
+    first = Gemm(m=p.m, n=p.hidden, k=p.k, dtype=p.dtype, epilogue=p.steps, constants=("b",))
     last = Gemm(m=p.m, n=p.n, k=p.hidden, dtype=p.dtype, epilogue=p.epilogue, constants=("b",))
     return first, last
 

@@ -48,7 +48,7 @@ class Side:
         self.torch, self.model, self.run = torch, model, model
         self.images, self.device, self.options = images, images.device.type, options
         labels = torch.randint(0, 1000, (images.shape[0],), device=images.device)
-        self.loss = lambda out: torch.nn.functional.cross_entropy(out, labels)
+        self.loss: Callable[[Any], Any] = lambda y: torch.nn.functional.cross_entropy(y, labels)
         self.step: Callable[[], Any] = self.infer
 
     def compile(self) -> None:
@@ -103,7 +103,7 @@ class Side:
         cuda.reset_peak_memory_stats()
         self.step()
         self.wait()
-        return (cuda.max_memory_allocated() - before) / 2**20
+        return float((cuda.max_memory_allocated() - before) / 2**20)
 
 
 def medians(sides: dict[str, Side], seconds: float) -> dict[str, float]:
@@ -162,7 +162,8 @@ def rows(name: str, engine: str, options: argparse.Namespace) -> Iterator[dict[s
                     print(f"{name} {engine} {layout} {kind} {label}: first step {took:.1f} s")
                     sys.stdout.flush()
                 if kind == "inference":
-                    check(*(side.step() for side in sides.values()), options.dtype)
+                    first, second = (side.step() for side in sides.values())
+                    check(first, second, options.dtype)
                 peak = {label: side.peak() for label, side in sides.items()}
                 found = medians(sides, options.seconds)
             except Exception as error:

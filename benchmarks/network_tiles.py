@@ -39,10 +39,11 @@ from tilewright.graph.views import VIEWS, views
 from tilewright.ir.errors import TilewrightError
 from tilewright.runtime.kernel import Kernel
 from tilewright.select.algorithm import BuiltKernel
-from tilewright.select.choice import Choice, options, with_own_architecture
+from tilewright.select.choice import Choice, options
 from tilewright.select.first_buildable import SPILLED, spills_of
 from tilewright.target import Target
 from tilewright.topi.problem import Problem
+from tilewright.tune.machine import with_own_architecture
 
 #: Bytes and operations a second.
 _BANDWIDTH, _PEAK = 4.2e12, 800e12
@@ -265,12 +266,12 @@ def main() -> None:
                 continue
             networks.y.zero_()
             batch = of_bound(networks.bound(networks.replaced({p.key: kernel})))
-            error = relative(networks.y, wanted)
+            wrong = relative(networks.y, wanted)
             found = in_turns({"now": base, "other": batch})
             more = found["other"] - found["now"]
-            row["tiles"].append({"tile": str(choice), "more us": more, "error": error})
-            print(f"  {more:+8.2f} us  {error:.1e} {choice}", flush=True)
-            if more < gained - 0.3 and rank and error < _CLOSE:
+            row["tiles"].append({"tile": str(choice), "more us": more, "error": wrong})
+            print(f"  {more:+8.2f} us  {wrong:.1e} {choice}", flush=True)
+            if more < gained - 0.3 and rank and wrong < _CLOSE:
                 gained, best[p.key] = more, kernel
     batch = of_bound(networks.bound(networks.replaced(best)))
     found = in_turns({"now": base, "best of each": batch})

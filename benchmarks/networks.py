@@ -50,7 +50,7 @@ from tilewright.cli._measure.turns import of_graph
 from tilewright.torch.backend import tilewright as backend
 
 #: By column, what is said to `optimize_`.
-VARIANTS: dict[str, dict[str, bool]] = {
+VARIANTS: dict[str, dict[str, Any]] = {
     "optimize_": {},
     "dense, each alone": {"dense": True, "fuse": False},
     "dense": {"dense": True},
@@ -146,8 +146,12 @@ def on_gpu(name: str, options: argparse.Namespace) -> dict[str, Any]:
                 batches[label] = functools.partial(_of_calls, made, images)
                 batches[label](_WARM)
                 continue
+
+            def call(_: int, model: Any = made) -> Any:
+                return model(images)
+
             try:
-                batches[label] = of_graph(lambda _, f=made: f(images))
+                batches[label] = of_graph(call)
             except RuntimeError as error:  # it waits for the GPU, or copies to it
                 if label == ours:
                     raise

@@ -50,13 +50,13 @@ from tilewright.topi.templates import TEMPLATES
 from tilewright.tune.tuned import shipped
 
 if TYPE_CHECKING:  # what old versions lack
-    from tilewright.topi.operators.conv import Conv
+    from tilewright.tune.tuned import Ranked
 
 #: What multiplies, moves, branches and waits, and what loads and stores registers in memory.
 COUNTED = ("HMMA", "HGMMA", "LDSM", "LDS", "LDG", "STS", "STG", "PRMT", "BRA", "BAR", "LDL", "STL")
 _SIDES = ("old", "new")
 #: What both versions call it, a problem, and what says a template's name and parameters for it.
-Found: TypeAlias = "tuple[str, Conv, Callable[[], tuple[str, dict[str, int]]]]"
+Found: TypeAlias = "tuple[str, Problem, Callable[[], tuple[str, dict[str, int]]]]"
 #: Rounds of a problem, seconds of a batch of launches, and seconds a problem, about.
 _ROUNDS, _SPAN, _SECONDS = 25, 0.002, 1.0
 #: The seed of the shapes that nobody tuned, and how many have small filters, and large ones.
@@ -95,7 +95,11 @@ def on_record(wanted: tuple[str, ...], best: int, target: Target) -> Iterator[Fo
             fits = TEMPLATES[r.template].fits(t.problem, target)
             if (r.template in wanted or not wanted) and fits:
                 key = json.dumps([str(t.problem), r.template, dict(r.values)], sort_keys=True)
-                yield key, t.problem, lambda r=r: (r.template, dict(r.values))
+
+                def known(r: Ranked = r) -> tuple[str, dict[str, int]]:
+                    return r.template, dict(r.values)
+
+                yield key, t.problem, known
 
 
 def first_choices(target: Target) -> Iterator[Found]:
@@ -110,7 +114,7 @@ def first_choices(target: Target) -> Iterator[Found]:
     drawn = untuned_shapes.problems(_SMALL, _SEED), untuned_shapes.large_problems(_LARGE, _SEED)
     for k, p in enumerate((*(p for _, p in tables), *chain(*drawn))):
 
-        def choice(p: Conv = p) -> tuple[str, dict[str, int]]:
+        def choice(p: Problem = p) -> tuple[str, dict[str, int]]:
             first = next(guesses(p, target, "NVIDIA H200"))
             return first.template, dict(vars(first.config))
 
@@ -231,7 +235,9 @@ def timed(p: Problem, files: dict[str, Path]) -> dict[str, float]:
     import gpu_depthwise
 
     from tilewright.cli._measure.turns import of_graph, take_turns
+    from tilewright.topi.operators.conv import Conv
 
+    assert isinstance(p, Conv)
     subject = gpu_depthwise.Layer(p)
     operands, n = subject.operands(), subject.sets
     batches = {}

@@ -79,7 +79,7 @@ class Clock:
         with self._recorded() as events:
             call()
         self.queue.finish()
-        return sum(e.profile.end - e.profile.start for e in events) / 1e3
+        return float(sum(e.profile.end - e.profile.start for e in events) / 1e3)
 
     def markers(self, call: Callable[[], Any]) -> float:
         """Microseconds between markers around what a call puts into the queue."""
@@ -164,7 +164,7 @@ def clblast(path: str) -> Any:
         print(f"without CLBlast: {error}", file=sys.stderr)
         return None
     size, pointer = ctypes.c_size_t, ctypes.c_void_p
-    pairs = [pointer, size] * 3
+    pairs: list[Any] = [pointer, size] * 3
     library.CLBlastSconvgemm.argtypes = [ctypes.c_int, *[size] * 13, *pairs, pointer, pointer]
     return library
 

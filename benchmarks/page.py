@@ -77,7 +77,7 @@ def normal(results: Results, stem: str) -> Results:
 
 def script(results: Results) -> Path:
     """The file that wrote them, by their command."""
-    words = results["environment"]["command"].split()
+    words = str(results["environment"]["command"]).split()
     if words[0] == "tilewright":
         return FOLDER.parent / f"src/tilewright/cli/{words[1]}.py"
     return FOLDER.parent / words[1]
@@ -92,7 +92,8 @@ def joined(everything: Mapping[str, Results]) -> dict[str, Results]:
         if begin is None or name in made:
             made[name] = results
         else:
-            made[name.removesuffix("_b")] = begin | {"rows": [*begin["rows"], *results["rows"]]}
+            rows = [*begin["rows"], *results["rows"]]
+            made[name.removesuffix("_b")] = {**begin, "rows": rows}
     return made
 
 

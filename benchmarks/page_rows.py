@@ -248,9 +248,11 @@ def onnx_networks(results: Results) -> Iterator[dict[str, str]]:
         alone = len({row["model"] for row in rows}) == 1  # all batches of it are a line
         every = ", ".join(dict.fromkeys(str(row["batch"]) for row in rows))
         named = {id(row): every if alone else str(row["batch"]) for row in rows}
-        for what, found in split_by(
-            rows, lambda r, of=named: f"{r['dtype']}, batch {of[id(r)]}"
-        ).items():
+
+        def said(r: Row, of: dict[int, str] = named) -> str:
+            return f"{r['dtype']}, batch {of[id(r)]}"
+
+        for what, found in split_by(rows, said).items():
             names = ", ".join(dict.fromkeys(row["model"] for row in found))
             what = f"{place}{names}, {what}{on}, `tilewright.load`"
             yield line(what, ratios_of(found, column), peer, "graph_networks.py")

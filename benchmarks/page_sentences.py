@@ -219,7 +219,7 @@ def networks_claim(results: Results) -> str:
         return ""
     says = []
     for what, found in split_by(rows, lambda r: f"batch {r['batch']}").items():
-        ratios = ratios_of(found, column)
+        ratios = [r for r in ratios_of(found, column) if r is not None]
         says.append(
             f"{number(geometric_mean(ratios) or 0)} times at {what} ({number(min(ratios))} to "
             f"{number(max(ratios))})"

@@ -104,7 +104,7 @@ def copy_bandwidth() -> float:
     measure.ROUNDS, measure.LAUNCHES = 20, 2
     found = measure.graph_medians({"copy": lambda _: torch.add(source, 1.0, out=target)})
     measure.ROUNDS, measure.LAUNCHES = rounds
-    return 8.0 * source.numel() / (found["copy"] * 1e-6)
+    return float(8.0 * source.numel() / (found["copy"] * 1e-6))
 
 
 def run_part(

@@ -16,6 +16,7 @@ from latency_programs import TENSOR_CORES, programs
 from tilewright import te, tvm
 from tilewright.target import Target
 from tilewright.topi import Attention, Conv, Gemm, Mlp
+from tilewright.topi.epilogue import Step, parse_epilogue
 from tilewright.topi.operators import ConvProgram, Program
 from tilewright.topi.operators.conv_program import max_pool
 from tilewright.topi.problem import Problem
@@ -112,9 +113,9 @@ def articles() -> Iterator[tuple[str, Case]]:
         for schedule in ("declaration", *a000.SCHEDULES, "fused"):
             make = partial(named, partial(of_000, schedule, shape), a000)
             made[f"000: {schedule}: {_by(shape)}"] = make
-    for shape in ((3, 4, 16, 32, 7), (2, 3, 17, 31, 5)):
+    for small in ((3, 4, 16, 32, 7), (2, 3, 17, 31, 5)):
         for version in ("declaration", *a003.VERSIONS):
-            made[f"003: {version}: {_by(shape)}"] = partial(of_003, version, shape)
+            made[f"003: {version}: {_by(small)}"] = partial(of_003, version, small)
     for layer in (a004.VGG, (2, 8, 20)):
         made[f"004: declaration: {_by(layer)}"] = partial(
             named, partial(a004.declared, layer), a004
@@ -122,9 +123,9 @@ def articles() -> Iterator[tuple[str, Case]]:
         for label in a004.KERNELS:
             make = partial(named, partial(a004.scheduled, label, layer), a004)
             made[f"004: {label}: {_by(layer)}"] = make
-    for name, make in made.items():
+    for name, case in made.items():
         for target in (CPUS[0],) if "declaration" in name else (HOPPER, OPENCL):
-            yield f"article {name}: {target}", (target, make)
+            yield f"article {name}: {target}", (target, case)
     for index in range(0, 128, 3):
         yield f"article 003: corner {index}: {HOPPER}", (HOPPER, partial(corner, index))
 
@@ -151,7 +152,8 @@ def templates() -> Iterator[tuple[str, Case]]:
             size = (kernel > 5) + (kernel > 13)
             for template in TEMPLATES.values():
                 wide = p.dtype == "float32"
-                kind = (template.name, p.pass_, wide, size, stride, bool(p.epilogue))
+                kind: tuple[Any, ...] = (template.name, p.pass_, wide, size, stride)
+                kind = (*kind, bool(p.epilogue))
                 if p.operator not in DEPTHWISE:
                     kind = (*kind, p.operator, p.channels_last)
                 if kind in seen or not template.fits(p, target):
@@ -208,14 +210,15 @@ def _dense() -> Iterator[Problem]:
     yield from (many.replace(pass_="wgrad"), tiny.replace(pass_="wgrad"))
     steps = "bias+dequantize+relu+quantize(1)"
     yield small.replace(dtype="int8", accumulate="int32", epilogue=steps)
-    integers = {"accumulate": "int32", "epilogue": steps}
+    integers: dict[str, Any] = {"accumulate": "int32", "epilogue": steps}
     yield Conv.parse("1x96x28x28", "96x1x3x3", padding=1, dtype="uint8", layout="NHWC", **integers)
     yield Conv.parse("1x128x28x28", "128x4x3x3", 32, padding=1, dtype="uint8", layout="NHWC",
                      **integers)  # fmt: skip
     yield Conv.parse("64x512x28x28", "256x512x1x1", 1, dtype="int8", layout="NCHW32", **integers)
     yield Mlp(m=12544, k=96, hidden=384, n=96, inner="bias+gelu", norm="1e-6",
-              epilogue="bias+residual", dtype="float16")  # fmt: skip
-    yield Mlp(m=8, k=480, hidden=20, n=480, inner="bias+silu", epilogue="bias", dtype="float16")
+              epilogue=parse_epilogue("bias+residual"), dtype="float16")  # fmt: skip
+    yield Mlp(m=8, k=480, hidden=20, n=480, inner="bias+silu", epilogue=(Step("bias"),),
+              dtype="float16")  # fmt: skip
     yield small.replace(dtype="float32", precision="tf32")
     for pass_ in ("wgrad", "dgrad"):
         yield many.replace(dtype="float32", precision="tf32", pass_=pass_)
@@ -232,5 +235,5 @@ def _programs() -> Iterator[Program | ConvProgram]:
     yield Program(operands=("float16[64x3136x64]",), body=("transpose(a0, axes=(0, 2, 1))",))
     for image, filters in (("8x64x56x56", "64x64x3x3"), ("1x256x28x28", "256x256x3x3")):
         conv = Conv.parse(image, filters, 1, padding=1, dtype="float16", layout="NHWC")
-        half = conv.out_image[0] // 2
-        yield ConvProgram.of(conv, [max_pool(2, (half, half))])
+        rows = conv.out_image[0] // 2
+        yield ConvProgram.of(conv, [max_pool(2, (rows, rows))])

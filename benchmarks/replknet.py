@@ -72,7 +72,7 @@ class Run:
 
     def left(self, part: float) -> float:
         """Seconds until a part of those given is over."""
-        return self.begin + part * self.options.seconds - time.monotonic()
+        return float(self.begin + part * self.options.seconds - time.monotonic())
 
     def leave_out(self, worker: Worker, name: str, error: Failed) -> None:
         line = {"variant": str(worker.variant), "pass": name, "failed": str(error)}

@@ -64,7 +64,7 @@ _LAUNCHED = "launched: "
 #: For templates without records.
 _UNRECORDED = tuple(
     Conv(operator="depthwise_conv2d", batch=8, channels=16, height=28, width=28, kernel_h=9,
-         kernel_w=9, padding=4, pass_=pass_, precision="tf32")
+         kernel_w=9, padding=(4,) * 4, pass_=pass_, precision="tf32")
     for pass_ in ("forward", "dgrad")
 )  # fmt: skip
 
@@ -112,6 +112,7 @@ def wanted_each() -> list[tuple[Conv, Named]]:
     for t in shipped("cuda"):
         for r in t.best:
             kind = (r.template, t.problem.dtype, t.problem.pass_)
+            assert isinstance(t.problem, Conv)
             found.setdefault(kind, []).append((t.problem, (r.template, dict(r.values))))
     for p in _UNRECORDED:
         for template in templates(p, _TARGET):
@@ -154,11 +155,12 @@ def launch(listed: str, seconds: float) -> None:
         if time.monotonic() > end:
             return
         p, kernel = Problem.from_dict(problem), tilewright.load(path)
-        if p.operator.startswith("depthwise_"):
+        assert isinstance(p, Convolution)
+        if isinstance(p, Conv) and p.is_depthwise:
             layer = Layer(p, sets=1)
             kernel(*layer.operands()[0], layer.result[0])
         else:
-            gpu_dense.Operands(p).ours(kernel, 0)
+            gpu_dense.Operands(p).ours(kernel)(0)
         torch.cuda.synchronize()
         print(f"{_LAUNCHED}{p}", flush=True)
 

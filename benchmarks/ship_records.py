@@ -33,7 +33,7 @@ from tilewright.tune.tuned import FOLDER, LEAST, MOST, WITHIN, Ranked, Tuned, fi
 Candidate = tuple[str, tuple[tuple[str, int], ...]]
 
 
-def sweep(path: str) -> Iterator[tuple[Conv, dict[Candidate, float]]]:
+def sweep(path: str) -> Iterator[tuple[Problem, dict[Candidate, float]]]:
     """The problems of a file with the microseconds of every candidate that was right."""
     if path.endswith(".json"):
         yield from _best(json.loads(Path(path).read_text())["rows"])
@@ -98,7 +98,7 @@ def main() -> None:
     parser.add_argument("--add", action="store_true", help="keep the records of other problems")
     parser.add_argument("--merge", action="store_true", help="keep other schedules, too")
     arguments = parser.parse_args()
-    found: dict[Conv, dict[Candidate, float]] = {}
+    found: dict[Problem, dict[Candidate, float]] = {}
     for path in arguments.sweeps:
         for problem, times in sweep(path):
             found.setdefault(problem, {}).update(times)

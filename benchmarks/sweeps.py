@@ -76,7 +76,9 @@ def _raw(text: str, sweep: int, weight: float) -> Iterator[Measured]:
         given = json.loads(line)
         if "times" not in given:  # the problem failed as a whole
             continue
-        fields = {k: tuple(v) if isinstance(v, list) else v for k, v in given["problem"].items()}
+        fields: dict[str, Any] = {
+            k: tuple(v) if isinstance(v, list) else v for k, v in given["problem"].items()
+        }
         if "pass" in fields:  # as Conv.to_dict has it
             fields["pass_"] = fields.pop("pass")
         rows: dict[str, list[list[float]]] = {}
@@ -95,7 +97,7 @@ def _raw(text: str, sweep: int, weight: float) -> Iterator[Measured]:
             yield Measured(Conv(**fields), sweep, weight, tables)
 
 
-def _parameters(template: str, text: str) -> list[int]:
+def _parameters(template: str, text: str) -> list[Any]:
     """Of a candidate's name; those that the template got later have their defaults."""
     given = [int(v) for v in text.split(",")]
     defaults = [f.default for f in dataclasses.fields(TEMPLATES[template].config)]
@@ -139,6 +141,7 @@ def _unpacked(text: str, name: str, first: int) -> Iterator[Measured]:
             problem = Problem.from_dict(given)
         except TilewrightError as error:
             raise SystemExit(f"{name}: {error}") from None
+        assert isinstance(problem, Conv)
         rows = {
             t: _with_defaults(np.array(r, "float64"), t, whole["templates"][t])
             for t, r in tables.items()

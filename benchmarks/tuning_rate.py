@@ -92,7 +92,8 @@ def main() -> None:
     options = parser.parse_args()
     counts = [int(n) for n in options.workers.split(",")]
     threads = max(1, available_cores() // max(counts))
-    task, rows, device = create(NAME, SHAPE, options.target), [], ""
+    task, device = create(NAME, SHAPE, options.target), ""
+    rows: list[dict[str, Any]] = []
     for count in counts:
         place: Any = contextlib.nullcontext()
         devices, builder = range(count), LocalBuilder(n_parallel=threads * count)

@@ -41,7 +41,7 @@ class Drawn:
 
     def __init__(self, seed: int) -> None:
         self.draw = random.Random(seed)
-        self.seed, self.lines, self.exact = seed, [], True
+        self.seed, self.lines, self.exact = seed, list[str](), True
         self.inputs: list[tuple[str, tuple[int, ...], str]] = []
 
     def input(self, shape: tuple[int, ...], dtype: str) -> str:
@@ -143,8 +143,8 @@ def integers(p: Drawn) -> None:
     name = p.input(shape, p.type(INTEGERS))
     dtype = p.inputs[0][2]
     value = integer(p.draw, f"{name}[i]", p.draw.randint(1, 3), dtype)
-    other = ["i", "tir.floormod(i, 3)", "i % 4", "(i - 5) // 2"]
-    other = p.draw.choice(other[:3] if dtype == "uint32" else other)
+    others = ["i", "tir.floormod(i, 3)", "i % 4", "(i - 5) // 2"]
+    other = p.draw.choice(others[:3] if dtype == "uint32" else others)
     p.say(f"B = te.compute({shape}, lambda i: {value} + {other}, name='B')")
     p.say("s = te.create_schedule(B.op)")
     p.say("outs = [B]")
@@ -399,7 +399,7 @@ def carry_out(programs: list[dict[str, Any]], out: Path, language: str) -> None:
         import tvm
         from tvm import te, tir, topi
     else:
-        from tilewright import tvm  # type: ignore[no-redef]
+        from tilewright import tvm
 
         te, tir, topi = tvm.te, tvm.tir, tvm.topi
     for program in programs:
@@ -500,12 +500,12 @@ def main() -> None:
     if options.out:
         import measure
 
-        found = {kind: dict(of) for kind, of in {**counts, "all": total}.items()}
+        every = {kind: dict(of) for kind, of in {**counts, "all": total}.items()}
         around = measure.environment("numpy", "llvmlite", gpu=False)
         around["command"] = (
             f"python benchmarks/tvm_programs.py --tvm PYTHON --programs {options.programs}"
         )
-        measure.save("tvm_programs", {"environment": around, "counts": found}, options.out)
+        measure.save("tvm_programs", {"environment": around, "counts": every}, options.out)
     raise SystemExit(any(total[word] for word in ("type", "value", "refused here")))
 
 

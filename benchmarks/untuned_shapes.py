@@ -102,8 +102,8 @@ def problems(count: int, seed: int, layout: str = "") -> Iterator[Conv]:
             width=height if rng.random() < 0.8 else max(7, height + rng.randint(-8, 8)),
             kernel_h=kernel,
             kernel_w=kernel,
-            padding=kernel // 2,
-            stride=1 if kernel == 7 else rng.choice((1, 1, 2)),
+            padding=(kernel // 2,) * 4,
+            stride=(1 if kernel == 7 else rng.choice((1, 1, 2)),) * 2,
             dtype=rng.choice(TYPES),
             layout=rng.choice(LAYOUTS),
             pass_=rng.choice(PASSES) if batch > 1 else "forward",
@@ -136,8 +136,8 @@ def large_problems(count: int, seed: int) -> Iterator[Conv]:
             width=width,
             kernel_h=rows,
             kernel_w=columns,
-            padding=(rows // 2, columns // 2),
-            stride=2 if pass_ == "forward" and rng.random() < 0.1 else 1,
+            padding=(rows // 2, columns // 2) * 2,
+            stride=(2 if pass_ == "forward" and rng.random() < 0.1 else 1,) * 2,
             dtype=rng.choice(("float16", "float16", "float16", "bfloat16", "float32")),
             pass_=pass_,
         )
@@ -266,8 +266,9 @@ def prepare(
 
 
 def prepared(
-    found: dict[int, Conv], processes: int, given: tuple[Any, ...], folder: str, end: float
-) -> Iterator[tuple[Conv, dict[str, tuple[str, str]]]]:
+    found: dict[int, Conv], processes: int, given: tuple[str, str, int, int, float], folder: str,
+    end: float,
+) -> Iterator[tuple[Conv, dict[str, tuple[str, str]]]]:  # fmt: skip
     """Each problem with what :func:`prepare` makes of it, all of them in processes beside this one,
     until the time ``end``. A compiler that dies takes its pool along: the problem that was waited
     for is then prepared alone, and left out where that fails too; the others are begun again."""

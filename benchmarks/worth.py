@@ -63,7 +63,12 @@ def of_parameters(measured: list[Measured], template: str) -> Iterator[dict[str,
     for k, field in enumerate(vars(TEMPLATES[template].config())):
         best = None
         for value in sorted({v for rows in values for v in rows[:, k].tolist()}):
-            found = list(losses(measured, template, lambda x, k=k, v=value: x[:, k] == v))
+
+            def kept(x: Array, k: int = k, value: float = value) -> Array:
+                found: Array = x[:, k] == value
+                return found
+
+            found = list(losses(measured, template, kept))
             made = row(f"{template} {field}={value:g}", found)
             if best is None or (made["nothing left"], made["mean"]) < (
                 best["nothing left"], best["mean"]

@@ -221,7 +221,7 @@ class Problem(Written):
         raise NotImplementedError
 
     @classmethod
-    def of_shapes(cls, *shapes: tuple[int, ...], **values: Any) -> Problem:
+    def of_shapes(cls, *shapes: Any, **values: Any) -> Problem:  # a subclass may name them
         """The problem of inputs of these shapes, in calling order, forward or of another ``pass_``
         that they determine, where :meth:`inputs`
         has more those of an epilogue too; ``values`` are other fields by name. Raises
