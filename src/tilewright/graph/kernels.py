@@ -80,7 +80,7 @@ def _add(
                 else Wanted(w.expected[0], target, w.expected[1])
                 for w in rest
             ]
-            compile_ahead(wanted, "heuristic", finished)
+            compile_ahead(wanted, "heuristic", finished, ours=True)
         found[key] = _build(work, target)
         if alone:
             progress(len(unique) - len(rest) + 1, len(unique))

@@ -18,6 +18,7 @@ from tilewright.runtime.kernel import Kernel
 from tilewright.select.algorithm import Scheduled
 from tilewright.select.choice import Choice, SelectError, options
 from tilewright.select.first_buildable import first_buildable, spills_of
+from tilewright.select.remembered import chosen_kernel
 from tilewright.target import Target
 from tilewright.topi.batch import Batch
 from tilewright.topi.problem import Problem
@@ -40,9 +41,12 @@ class Wanted:
 
 
 def compile_ahead(
-    wanted: Sequence[Wanted], policy: str, done: Callable[[Wanted], None], processes: int = 0
-) -> int:
+    wanted: Sequence[Wanted], policy: str, done: Callable[[Wanted], None], processes: int = 0,
+    ours: bool = False,
+) -> int:  # fmt: skip
     """Put the kernels that are chosen by ``policy`` into the cache, and say by how many processes.
+    With ``ours`` they are those of :func:`~tilewright.select.remembered.chosen_kernel`, which then
+    finds them by their problems.
 
     ``done`` is called in this thread as each is finished, also where it could not be built: that is
     found again, and said, where it is asked for. ``processes`` are as many as there are cores by
@@ -62,7 +66,7 @@ def compile_ahead(
         def one(kernel: Wanted) -> Wanted:
             worker = free.get()
             try:
-                worker.call(_request(kernel, policy), _MOST)
+                worker.call(_request(kernel, policy, ours), _MOST)
             except (WorkerDied, WorkerTimeout):
                 pass  # the caller builds it, and meets what is wrong
             finally:
@@ -113,23 +117,27 @@ class NotOurs(Exception):
         self.choice = choice
 
 
-def _request(kernel: Wanted, policy: str) -> dict[str, Any]:
+def _request(kernel: Wanted, policy: str, ours: bool) -> dict[str, Any]:
     return {
         "do": "kernel", "problem": kernel.problem.to_dict(), "target": str(kernel.target),
         "policy": policy, "batch": None if kernel.batch is None else asdict(kernel.batch),
-        "strides": kernel.strides,
+        "strides": kernel.strides, "ours": ours,
     }  # fmt: skip
 
 
 def _kernel(
     problem: dict[str, Any], target: str, policy: str, batch: dict[str, Any] | None,
-    strides: list[int] | None,
+    strides: list[int] | None, ours: bool,
 ) -> dict[str, Any]:  # fmt: skip
     """In a process of its own: build a kernel, for the cache."""
     lies = None if strides is None else tuple(strides)
     free = None if batch is None else Batch(batch["count"], tuple(batch["inputs"]))
+    known, machine = Problem.from_dict(problem), Target.parse(target)
     try:
-        build_chosen(Problem.from_dict(problem), Target.parse(target), policy, free, lies)
+        if ours:
+            chosen_kernel(known, machine, free)
+        else:
+            build_chosen(known, machine, policy, free, lies)
     except (NotOurs, SelectError) as reason:
         return {"reason": str(reason)}
     return {}
