@@ -91,6 +91,8 @@ def test_inputs_are_checked():
         model.run({"x": X})
     with pytest.raises(ModelError, match="there is no input w"):
         model.run({"x": X, "z": X, "w": X})
+    with pytest.raises(ModelError, match="given by their names, not by a Parameter: ..x., .z.."):
+        model.run({model.inputs[0]: X, "z": X})
     with pytest.raises(ModelError, match="x is float64, and is to be float32"):
         model.run({"x": X.astype("float64"), "z": X})
     with pytest.raises(ModelError, match=r"of 1 dimensions, and .*, of 2: one of a batch is x\["):

@@ -77,6 +77,8 @@ def arrays(
             f"{{{takes}}}; a call of the model, model(x), takes them in order"
         )
     names = [p.name for p in parameters]
+    if others := [type(n).__name__ for n in given if not isinstance(n, str)]:
+        raise ModelError(f"inputs are given by their names, not by a {others[0]}: {names}")
     strange = sorted(set(given) - set(names))
     missing = [n for n in names if n not in given]
     if strange or missing:
