@@ -1,4 +1,4 @@
-"""Places of the largest elements, and running sums, of axes that are long."""
+"""Selections: one of two values, places of the largest elements, running sums of long axes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tilewright import te
 from tilewright.target import Target
 from tilewright.topi.operators import Program
 from tilewright.topi.templates import templates
@@ -102,3 +103,12 @@ def test_running_products_and_what_is_behind_running_sums() -> None:
     found = computed(x, ("cumsum(a0, axis=1)", "multiply(t0, a0)", "max(t1, axis=1)"), "llvm")
     wanted = (x.astype("float64").cumsum(1) * x).max(1)
     np.testing.assert_allclose(found, wanted, rtol=1e-4)
+
+
+def test_a_selection_takes_numbers_in_the_place_of_expressions() -> None:
+    A = te.placeholder((4,), name="A")
+    B = te.compute((4,), lambda i: te.Select(A[i] > 0, A[i], 0), name="B")
+    kernel = tilewright.build(te.create_schedule(B.op), [A, B], "llvm")
+    x, y = np.array([1, -1, 2.5, -np.inf], "float32"), np.full(4, np.nan, "float32")
+    kernel(x, y)
+    np.testing.assert_array_equal(y, [1, 0, 2.5, 0])

@@ -5,8 +5,9 @@ import sys as _sys
 from typing import TYPE_CHECKING
 from typing import Any as _Any
 
-from tilewright.ir.expr import Select, Var
+from tilewright.ir.expr import Var
 from tilewright.ir.itervar import IterVar, Range
+from tilewright.ir.ops import select as Select  # TVM's name for it
 from tilewright.te.functions import *  # noqa: F403
 from tilewright.te.functions import __all__ as _functions
 from tilewright.te.gradient import gradient
