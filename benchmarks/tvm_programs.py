@@ -479,6 +479,8 @@ def main() -> None:
         language, listed = options.one
         carry_out(json.loads(Path(listed).read_text()), Path(listed).parent, language)
         return
+    if not options.tvm:
+        parser.error("--tvm names the interpreter to compare with, which has TVM 0.19")
     seeds = options.show or range(options.first, options.first + options.programs)
     programs = [drawn(seed) for seed in seeds]
     counts: dict[str, Counter[str]] = {kind.__name__: Counter() for kind in KINDS}
