@@ -87,6 +87,10 @@ def test_with_channels_last_a_graph_computes_the_same_and_turns_only_at_its_edge
     assert len(kernels) == len(before) + 1  # the image is turned
 
 
+#: Of what a hard swish is written out in.
+LIMITED = [node("Add", "x three", "a"), node("Clip", "a zero six", "c")]
+
+
 @pytest.mark.parametrize(("nodes", "kept"), [
     ([node("Sigmoid", "x", "s"), node("Mul", "s x")], "silu"),
     ([node("Neg", "x", "n"), node("Exp", "n", "e"), node("Add", "one e", "a"),
@@ -96,6 +100,12 @@ def test_with_channels_last_a_graph_computes_the_same_and_turns_only_at_its_edge
     ([node("Div", "x root", "d"), node("Erf", "d", "e"), node("Add", "e one", "a"),
       node("Mul", "x a", "m"), node("Mul", "m half")], "gelu"),
     ([node("HardSigmoid", "x", "h", alpha=1 / 6), node("Mul", "x h")], "hard_swish"),
+    ([*LIMITED, node("Mul", "x c", "m"), node("Div", "m six")], "hard_swish"),
+    ([*LIMITED, node("Div", "c six", "d"), node("Mul", "d x")], "hard_swish"),
+    ([*LIMITED, node("Mul", "x c", "m"), node("Mul", "m sixth")], "hard_swish"),
+    ([*LIMITED, node("Mul", "c sixth", "d"), node("Mul", "x d")], "hard_swish"),
+    ([*LIMITED, node("Mul", "x c", "m"), node("Div", "m three")], "add clamp multiply divide"),
+    ([*LIMITED, node("Mul", "x c", "m"), node("Div", "m sixth")], "add clamp multiply divide"),
     ([node("Clip", "x zero six")], "clamp"),
     ([node("Clip", "x zero six", "c"), node("Relu", "c", "r"), node("Relu", "r")], "clamp relu"),
     ([node("Transpose", "x", "t", perm=[1, 0]), node("Transpose", "t", perm=[1, 0])], ""),
@@ -103,7 +113,15 @@ def test_with_channels_last_a_graph_computes_the_same_and_turns_only_at_its_edge
     ([node("Add", "x one", "a"), node("Add", "half a")], "add"),
 ])  # fmt: skip
 def test_what_exporters_write_in_several_operators_is_one(nodes, kept):
-    numbers = {"root": 2**0.5, "one": 1, "half": 0.5, "zero": 0, "six": 6}
+    numbers = {
+        "root": 2**0.5,
+        "one": 1,
+        "half": 0.5,
+        "zero": 0,
+        "six": 6,
+        "three": 3,
+        "sixth": 1 / 6,
+    }
     constants = {k: np.float32(v) for k, v in numbers.items()}
     model = tilewright.load(onnx_model(nodes, {"x": [4, 5]}, constants=constants))
     x = np.linspace(-4, 8, 20, dtype="float32").reshape(4, 5)

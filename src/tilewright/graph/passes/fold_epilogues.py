@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tilewright.graph.builder import build, reshape
+from tilewright.graph.builder import build, cast, reshape
 from tilewright.graph.graph import Graph
 from tilewright.graph.passes.fold_scales import by_channel, channel_axis
 from tilewright.graph.rewrite import PRODUCTS
@@ -67,6 +67,9 @@ def _folded(node: Node, uses: dict[Value, int]) -> tuple[Node, Node | None]:
             found = _step(node, x, others)
             if found is not None:
                 step, more = found
+                joined = _joined(x, step, more, node.name)
+                if joined is not None:
+                    return joined, x
                 whole = x
                 if node.operator == "quantize":
                     scale, zero = others
@@ -95,7 +98,7 @@ def _step(node: Node, x: Node, others: tuple[Operand, ...]) -> tuple[str, tuple[
         return ("residual", (other,)) if alike and isinstance(other, Value) else None
     if node.operator == "multiply":  # by what no weights could be multiplied by
         (other,) = others
-        numbers = by_channel(x, other)
+        numbers = _numbers(x, other) if x.attributes.get("epilogue") else by_channel(x, other)
         if not isinstance(numbers, Constant):
             return None
         return "scale_shift", (numbers, Constant(np.zeros_like(numbers.array)))
@@ -107,10 +110,30 @@ def _step(node: Node, x: Node, others: tuple[Operand, ...]) -> tuple[str, tuple[
     return None if text is None else (text, ())
 
 
+def _numbers(x: Node, other: Operand) -> Constant | None:
+    """A known operand as one number a channel of a product of floats; None where it is not that."""
+    if isinstance(other, (int, float)) and x.dtype in _FLOATS:
+        wide = "float64" if x.dtype == "float64" else "float32"
+        other = cast(Constant(np.array(other, wide)), x.dtype)
+    numbers = by_channel(x, other)
+    return numbers if isinstance(numbers, Constant) else None
+
+
+def _joined(x: Node, step: str, more: tuple[Value, ...], name: str) -> Node | None:
+    """A product whose last step adds numbers of its channels, where another bias adds more."""
+    before, last = x.attributes.get("epilogue", ()), x.operands[-1]
+    added = step == "bias" and before and before[-1] in ("bias", "scale_shift")
+    if not added or not isinstance(last, Constant) or not isinstance(more[0], Constant):
+        return None
+    wide = np.float64 if x.dtype == "float64" else np.float32
+    both = Constant(last.array.astype(wide) + more[0].array.astype(wide), last.name)
+    return Node(x.operator, (*x.operands[:-1], cast(both, last.dtype)), x.attributes, name)
+
+
 def _bias(x: Node, other: Operand) -> Value | None:
     """One number a channel of a product, of its type; None where an operand is not that."""
-    numbers = by_channel(x, other)
-    if isinstance(numbers, Constant):
+    numbers = _numbers(x, other)
+    if numbers is not None:
         return numbers
     axis = channel_axis(x)
     if not isinstance(other, Value) or other.type == x.type or other.dtype != x.dtype:

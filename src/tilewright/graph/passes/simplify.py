@@ -98,6 +98,16 @@ def _hard(m: Match) -> Mapping[str, Any] | None:
     return {} if near else None
 
 
+def _written_out(m: Match) -> Mapping[str, Any] | None:
+    """Where ``clamp(x + 3, 0, 6)`` is divided by 6, or multiplied by a sixth of 1."""
+    limits, outer = m.nodes["clamp"].attributes, m["b"]
+    if not isinstance(m["a"], (int, float)) or not isinstance(outer, (int, float)):
+        return None
+    by = 6 if "divide" in m.nodes else 1 / 6
+    near = m["a"] == 3 and math.isclose(outer, by, rel_tol=1e-5)
+    return {} if near and (limits["low"], limits["high"]) == (0, 6) and _is_float(m) else None
+
+
 def _axes(m: Match) -> Mapping[str, Any] | None:
     outer = m.root
     (inner,) = outer.inputs
@@ -149,6 +159,10 @@ RULES = (
     Rule("divide(1, add(exp(negative(x)), 1))", "sigmoid(x)"),
     Rule("multiply(x, sigmoid(x))", "silu(x)"),
     Rule("multiply(x, hard_sigmoid(x))", "hard_swish(x)", _hard),
+    Rule("divide(multiply(x, clamp(add(x, a))), b)", "hard_swish(x)", _written_out),
+    Rule("multiply(multiply(x, clamp(add(x, a))), b)", "hard_swish(x)", _written_out),
+    Rule("multiply(x, divide(clamp(add(x, a)), b))", "hard_swish(x)", _written_out),
+    Rule("multiply(x, multiply(clamp(add(x, a)), b))", "hard_swish(x)", _written_out),
     Rule("multiply(x, tanh(softplus(x)))", "mish(x)"),
     Rule("multiply(multiply(x, add(erf(divide(x, a)), 1)), 0.5)", "gelu(x)", _close(a=2**0.5)),
     Rule("multiply(multiply(x, add(erf(multiply(x, a)), 1)), 0.5)", "gelu(x)", _close(a=_ROOT)),
