@@ -19,6 +19,7 @@ from tilewright.graph.constants import Pool
 from tilewright.graph.errors import ModelError, NeedsData, in_memory
 from tilewright.graph.executor import Executor, device_of, kernels_of
 from tilewright.graph.graph import Graph
+from tilewright.graph.late import Late, divided
 from tilewright.graph.passes.allow_precision import ALLOWED
 from tilewright.graph.passes.narrow_types import TYPES
 from tilewright.graph.passes.quantize_products import Quantization
@@ -88,6 +89,7 @@ class Model:
         self._batches, self._pool = Batches(batch_of(self.inputs)), Pool()
         self._arenas = Arenas()
         self._saved: dict[str, Kernel] = {}
+        self._late: Late | None = None
         self._lock = threading.RLock()
 
     def clone(self) -> Model:
@@ -100,6 +102,7 @@ class Model:
         made = object.__new__(type(self))
         made.__dict__.update(self.__dict__)
         made._own, made._arenas = WeakKeyDictionary(), Arenas()
+        made._late = self._late and self._late.clone()
         return made
 
     def save(self, path: str | Path) -> None:
@@ -115,7 +118,7 @@ class Model:
         """
         from tilewright.graph.saved import save  # beside load, which makes models
 
-        if not (self._compiled or self._saved):
+        if not (self._compiled or self._saved or self._late):
             raise ModelError(
                 f"the model {self.name} has no kernels to save: call it, or model.compile(inputs), "
                 "with inputs of the shapes that it is to be ready for"
@@ -124,6 +127,8 @@ class Model:
 
     def kernels(self) -> dict[str, Kernel]:
         """What was compiled for all shapes, by names that :meth:`restore` takes."""
+        if self._late is not None:
+            return self._late.head.kernels()
         with self._lock:
             pairs = (zip(e.names, e.kernels, strict=True) for e in self._compiled.values())
             return self._saved | {name: kernel for e in pairs for name, kernel in e}
@@ -165,12 +170,22 @@ class Model:
         there already (PyTorch's, CuPy's, whatever has DLPack or ``__cuda_array_interface__``), are
         taken in the order of the current stream, and then all outputs are there, too.
 
-        The first call with other shapes compiles for them. Raises :class:`ModelError` where an
-        input is missing, unknown, or does not fit.
+        The first call with other shapes compiles for them. Where a model ends in operators whose
+        shapes depend on data, as those that choose boxes, NumPy computes these. Raises
+        :class:`ModelError` where an input is missing, unknown, or does not fit.
         """
-        given = arrays(self.inputs, inputs, self.device)
-        executor = self._executor(given)
         into: Mapping[str, Any] = {} if outputs is None else outputs
+        if self._late is not None:
+            return self._late.run(inputs, into)
+        given = arrays(self.inputs, inputs, self.device)
+        try:
+            executor = self._executor(given)
+        except NeedsData:
+            values = [self._value(p, given[p.name]) for p in self.inputs]
+            self._late = divided(self.source, values, self._of_half)
+            if self._late is None:
+                raise
+            return self._late.run(inputs, into)
         made = self._places(executor, into)
         # An output of the host's that lies on an input is written when all has been read.
         read = {n: x for n, x in given.items() if isinstance(x, ArrayView)}
@@ -334,6 +349,14 @@ class Model:
         if not isinstance(given, np.ndarray):
             raise ModelError(f"the data of {name} decides shapes: give an array of the host")
         return given
+
+    def _of_half(self, source: Source) -> Model:
+        made = Model(
+            source, self.target, self.dtype or None, self.capture, self.quantization,
+            self.precision or None,
+        )  # fmt: skip
+        made._saved = self._saved
+        return made
 
     def _executor(
         self,

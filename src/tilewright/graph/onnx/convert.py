@@ -81,10 +81,7 @@ def convert(
     given = list(inputs)
     known: dict[str, Value | None] = {"": None, **initializers}
     known |= {x.name: x for x in given}
-    capacity = MOST_MADE + 8 * sum(x.array.nbytes for x in initializers.values())
-    conversion = _Conversion(opset, capacity)
-    conversion.learn(graph)
-    conversion.run(graph, known)
+    Conversion.of(graph, opset, initializers).run(graph, known)
     outputs: dict[str, Value] = {}
     for x in graph.output:
         found = known.get(x.name)
@@ -94,13 +91,21 @@ def convert(
     return Graph(graph.name or "model", tuple(x for x in given if isinstance(x, Input)), outputs)
 
 
-class _Conversion:
+class Conversion:
     """The nodes of a model while they are converted; ``left`` is how many there may still be, and
     ``capacity`` the bytes of constants that they may still make."""
 
     def __init__(self, opset: int, capacity: int) -> None:
         self.opset, self.left, self.capacity = opset, MOST, capacity
         self.narrow: dict[str, Narrow] = {}  # by the names of values
+
+    @staticmethod
+    def of(graph: Any, opset: int, initializers: Mapping[str, Constant]) -> Conversion:
+        """That of a whole model."""
+        capacity = MOST_MADE + 8 * sum(x.array.nbytes for x in initializers.values())
+        found = Conversion(opset, capacity)
+        found.learn(graph)
+        return found
 
     def learn(self, graph: Any) -> None:
         """The types of the inputs and initializers of a graph, as far as they are narrow."""
@@ -122,8 +127,13 @@ class _Conversion:
             if twice := made_here.intersection(node.output):
                 raise ModelError(f"{node.op_type} {name}: {', '.join(twice)} is made twice")
             made_here |= {x for x in node.output if x}
-            made = self._convert(node, name, known)
-            known |= {k: v for k, v in zip(node.output, made, strict=False) if k}
+            self.step(node, known)
+
+    def step(self, node: Any, known: dict[str, Value | None]) -> None:
+        """Convert a node whose operands are known, adding what it makes."""
+        name = next((x for x in node.output if x), node.name)
+        made = self._convert(node, name, known)
+        known |= {k: v for k, v in zip(node.output, made, strict=False) if k}
 
     def _convert(self, node: Any, name: str, known: Mapping[str, Value | None]) -> Sequence[Value]:
         operands = tuple(known[x] for x in node.input)

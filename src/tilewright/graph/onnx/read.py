@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from tilewright.graph.errors import ModelError, in_memory
 from tilewright.graph.graph import Graph
 from tilewright.graph.onnx.convert import constant_of, convert, unsupported
 from tilewright.graph.onnx.external import load_external
+from tilewright.graph.onnx.late import Head, Tail, halves
 from tilewright.graph.onnx.microsoft import DOMAIN, expanded
 from tilewright.graph.onnx.narrow import NARROW
 from tilewright.graph.onnx.types import dtype_of
@@ -83,6 +84,11 @@ class OnnxModel:
         """The graph of inputs whose shapes are known, in the order of :attr:`inputs`; one whose
         data is needed is a constant."""
         return convert(self.graph_proto, self.opset, self.constants, inputs)
+
+    def halves(self, inputs: Sequence[Value]) -> tuple[Head, Tail] | None:
+        """The model as one that is compiled, and what NumPy computes of its outputs, where shapes
+        depend on data; None where they do not, or where that is more than NumPy should compute."""
+        return halves(self, inputs)
 
 
 def _onnx() -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 from tilewright.graph.builder import cast, constant, reshape, widened
 from tilewright.graph.onnx.operation import Converter, Operation
 from tilewright.graph.operation import Making
-from tilewright.graph.value import Value
+from tilewright.graph.value import Constant, Value
 
 
 def mean(n: Making, x: Value, axes: tuple[int, ...], keepdims: bool = True) -> Value:
@@ -174,6 +174,12 @@ def _lp(n: Operation) -> Value:
     return cast(found, x.dtype)
 
 
+def _sorted_places(x: np.ndarray[Any, Any], axis: int, largest: bool) -> np.ndarray[Any, Any]:
+    """All places along an axis in order, of equal elements the first first; NaN is the largest."""
+    ordered = np.argsort(np.flip(x, axis) if largest else x, axis, kind="stable")
+    return x.shape[axis] - 1 - np.flip(ordered, axis) if largest else ordered
+
+
 def _top_k(n: Operation) -> tuple[Value, ...]:
     x = n[0]
     (k,) = n.integers(1, "k") if n.opset >= 10 else (n.attribute("k"),)
@@ -181,7 +187,13 @@ def _top_k(n: Operation) -> tuple[Value, ...]:
     if k == 0:
         shape = [0 if d == axis else e for d, e in enumerate(x.shape)]
         return constant(np.zeros(shape, x.dtype)), constant(np.zeros(shape, "int64"))
-    places = n("topk_places", x, k=k, axis=axis, largest=bool(n.attribute("largest", 1)))
+    largest = bool(n.attribute("largest", 1))
+    if isinstance(x, Constant):  # of what is known, by sorting
+        places: Value = constant(
+            _sorted_places(x.array, axis, largest).take(range(k), axis), "int64"
+        )
+    else:
+        places = n("topk_places", x, k=k, axis=axis, largest=largest)
     return n("gather", x, places, axis=axis), places
 
 

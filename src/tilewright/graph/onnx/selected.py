@@ -3,7 +3,7 @@ model is converted, in NumPy."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -64,16 +64,38 @@ def _kept(boxes: _Array, scores: _Array, most: int, limit: float, centred: bool)
     """Boxes by their scores, without those that overlap one before them by more than ``limit``,
     of the area that both cover."""
     low, high = _corners(boxes.astype("float64"), centred)
+    rank = np.empty(len(boxes), int)
+    rank[np.argsort(-scores, kind="stable")] = np.arange(len(boxes))
+    found = [k for own in _clusters(low, high) for k in _apart(own, low, high, rank, most, limit)]
+    return sorted(found, key=rank.__getitem__)[:most]
+
+
+def _clusters(low: _Array, high: _Array) -> list[_Array]:
+    """Boxes by where they are along each axis: those of two clusters have nothing in common.
+    Exporters move the boxes of each class to a place of its own."""
+    found = [np.arange(len(low))]
+    for d in range(low.shape[1]):
+        parts = []
+        for own in found:
+            own = own[np.argsort(low[own, d], kind="stable")]
+            reached = np.maximum.accumulate(high[own, d])
+            parts += np.split(own, np.flatnonzero(~(low[own[1:], d] <= reached[:-1])) + 1)
+        found = parts
+    return found
+
+
+def _apart(
+    own: _Array, low: _Array, high: _Array, rank: _Array, most: int, limit: float
+) -> Iterator[int]:
+    """At most ``most`` of some boxes, as :func:`_kept`."""
     area = np.prod(high - low, axis=1)
-    left = np.argsort(-scores, kind="stable")
-    found: list[int] = []
-    while left.size and len(found) < most:
-        best, left = left[0], left[1:]
-        found.append(int(best))
+    left = own[np.argsort(rank[own])]
+    while left.size and most > 0:
+        best, left, most = left[0], left[1:], most - 1
+        yield int(best)
         sides = np.minimum(high[best], high[left]) - np.maximum(low[best], low[left])
         common = np.prod(np.maximum(sides, 0), axis=1)
         left = left[common <= limit * (area[best] + area[left] - common)]
-    return found
 
 
 def _non_max_suppression(n: Operation) -> Value:
