@@ -60,7 +60,8 @@ class Operation(Making):
         found = self[k]
         if not isinstance(found, Constant):
             raise NeedsData(
-                f"{self.kind} {self.name}: its {what} depends on the data of the model's inputs",
+                f"{self.kind} {self.name}: its {what} depends on the data of the model's inputs; "
+                "call model.run, by which NumPy computes what follows, if that is no product",
                 found,
             )
         return found.array
