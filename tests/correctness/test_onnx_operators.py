@@ -300,3 +300,24 @@ def test_pads_may_be_no_finite_numbers(value, target):
                             target=target)  # fmt: skip
     x = np.ones((2, 3), "float32")
     np.testing.assert_array_equal(model(x), np.pad(x, ((0, 0), (1, 1)), constant_values=value))
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32"])
+def test_powers_of_integers_wrap_around_and_are_exact(kind):
+    x = np.array([3037000499, -3037000498, 10**9 + 7, -46341, 2, 1, 0, -1]).astype(kind)
+    for known in (0, 1, 2, 3, 5, 64):
+        close(*run([node("Pow", "x p")], {"x": x}, {"p": np.array(known, kind)}), tolerance=0)
+    powers = np.array([[0], [1], [2], [3], [13], [62], [64], [1001]], kind)
+    close(*run([node("Pow", "x p")], {"x": x[4:], "p": powers}), tolerance=0)
+    close(*run([node("Pow", "b p")], {"p": powers[:-1]}, {"b": np.array(-3, kind)}), tolerance=0)
+
+
+def test_integers_to_powers_below_zero_are_fractions_without_theirs():
+    from onnx import TensorProto, load_from_string
+
+    proto = load_from_string(onnx_model([node("Pow", "x p")], {"x": [4, 1], "p": [3]}))
+    for x in proto.graph.input:
+        x.type.tensor_type.elem_type = TensorProto.INT32
+    x, p = np.array([[1], [-1], [2], [-5]], "int32"), np.array([-1, -2, -65], "int32")
+    found = tilewright.load(proto.SerializeToString())(x, p)
+    np.testing.assert_array_equal(found, [[1, 1, 1], [-1, 1, -1], [0, 0, 0], [0, 0, 0]])
