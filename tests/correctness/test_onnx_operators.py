@@ -321,3 +321,8 @@ def test_integers_to_powers_below_zero_are_fractions_without_theirs():
     x, p = np.array([[1], [-1], [2], [-5]], "int32"), np.array([-1, -2, -65], "int32")
     found = tilewright.load(proto.SerializeToString())(x, p)
     np.testing.assert_array_equal(found, [[1, 1, 1], [-1, 1, -1], [0, 0, 0], [0, 0, 0]])
+
+
+def test_a_number_in_two_types_of_16_bits_is_rounded_to_each():
+    nodes = [node("Cast", "x", "h", to=10), node("Cast", "x", "b", to=16), node("Cast", "b", to=1)]
+    close(*run(nodes, {"x": np.array([3e4, 200.7], "float32")}, outputs=("h", "y")))
