@@ -321,7 +321,12 @@ class Model:
                 found = {x.name for x in _inputs_of(error.value)}
                 size = sum(math.prod(given[name].shape) for name in found)
                 if not found or found <= self._decisive or size > _DECIDES:
-                    raise
+                    raise ModelError(
+                        f"{error}. A model is compiled again for such data: of inputs of at most "
+                        f"{_DECIDES} elements, with no convolution or product of matrices between. "
+                        "Split the model before this node, as onnx.utils.extract_model does, and "
+                        "compute the rest with another library"
+                    ) from error
                 self._decisive |= found
 
     def _value(self, p: Parameter, given: Argument) -> Value:
