@@ -339,3 +339,19 @@ def test_integers_to_powers_below_zero_are_fractions_without_theirs():
 def test_a_number_in_two_types_of_16_bits_is_rounded_to_each():
     nodes = [node("Cast", "x", "h", to=10), node("Cast", "x", "b", to=16), node("Cast", "b", to=1)]
     close(*run(nodes, {"x": np.array([3e4, 200.7], "float32")}, outputs=("h", "y")))
+
+
+def resize(x, sizes=(), scales=(), roi=(), **attributes):
+    constants = {
+        "r": np.array(roi, "float32"), "s": np.array(scales, "float32"),
+        "z": np.array(sizes, "int64"),
+    }  # fmt: skip
+    operands = "x r s z" if sizes else "x r s"
+    return run([node("Resize", operands, **attributes)], {"x": x}, constants)
+
+
+@pytest.mark.parametrize("nearest", ["ceil", "round_prefer_floor", "round_prefer_ceil"])
+def test_places_of_a_region_are_those_of_its_type(nearest):
+    x = np.repeat(np.arange(6, dtype="float32"), 7).reshape(1, 1, 6, 7)
+    close(*resize(x, (1, 1, 9, 20), roi=(0, 0, 0.1, 0.2, 1, 1, 0.8, 1.3), nearest_mode=nearest,
+                  coordinate_transformation_mode="tf_crop_and_resize"))  # fmt: skip

@@ -50,10 +50,11 @@ class Line:
         if mode == "align_corners":
             return i * ((n - 1) / (out - 1)) if out > 1 else np.zeros(1)
         if mode == "tf_crop_and_resize":
+            # In the type of the region, by which what lies between two elements is near one.
+            begin, end, last = np.float32(self.begin), np.float32(self.end), np.float32(n - 1)
             if out == 1:
-                return np.full(1, 0.5 * (self.begin + self.end) * (n - 1))
-            step = (self.end - self.begin) * (n - 1) / (out - 1)
-            return self.begin * (n - 1) + i * step
+                return np.full(1, np.float32(0.5) * (begin + end) * last)
+            return begin * last + i.astype("float32") * (end - begin) * last / np.float32(out - 1)
         raise ValueError(mode)
 
 
