@@ -350,6 +350,28 @@ def resize(x, sizes=(), scales=(), roi=(), **attributes):
     return run([node("Resize", operands, **attributes)], {"x": x}, constants)
 
 
+@pytest.mark.parametrize(
+    ("start", "end", "step", "places"),
+    [
+        (-9, -9, -1, [0]),
+        (-6, -(2**63), -1, [0]),
+        (9, -(2**63), -2, [5, 3, 1]),
+        (-1, -9, -(2**63), [5]),
+        (1, 2**63 - 1, 2**63 - 1, [1]),
+        (1, -(2**63), 1, []),
+        (-9, 9, 4, [0, 4]),
+    ],
+)
+def test_slices_begin_and_end_within_what_there_is(start, end, step, places):
+    constants = {"s": np.array([start]), "e": np.array([end]), "t": np.array([step])}
+    constants["d"] = np.array([1])
+    x = np.arange(12, dtype="float32").reshape(2, 6)
+    model = tilewright.load(
+        onnx_model([node("Slice", "x s e d t")], {"x": [2, 6]}, ["y"], constants)
+    )
+    np.testing.assert_array_equal(model(x), x[:, np.array(places, int)])
+
+
 @pytest.mark.parametrize("nearest", ["ceil", "round_prefer_floor", "round_prefer_ceil"])
 def test_places_of_a_region_are_those_of_its_type(nearest):
     x = np.repeat(np.arange(6, dtype="float32"), 7).reshape(1, 1, 6, 7)
