@@ -325,6 +325,13 @@ def test_powers_of_integers_wrap_around_and_are_exact(kind):
     close(*run([node("Pow", "b p")], {"p": powers[:-1]}, {"b": np.array(-3, kind)}), tolerance=0)
 
 
+def test_integers_to_powers_of_floats_are_cut_off():
+    x, powers = np.array([[2], [3], [7], [-3]], "int64"), np.array([0.7, 0.5, 2, 3, 9], "float32")
+    given, known = {"x": x[:3]}, {"p": powers}
+    close(*run([node("Pow", "x p")], given, known), tolerance=0)
+    close(*run([node("Pow", "x p")], {"x": x}, {"p": powers[2:]}), tolerance=0)
+
+
 def test_integers_to_powers_below_zero_are_fractions_without_theirs():
     from onnx import TensorProto, load_from_string
 
