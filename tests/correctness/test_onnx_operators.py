@@ -172,8 +172,21 @@ def test_what_has_no_elements_is_computed_of_none():
 def test_what_is_chosen_of_data_that_a_node_makes_is_refused():
     nodes = [node("Exp", "x", "z"), node("Unique", "z", "y")]
     model = tilewright.load(onnx_model(nodes, {"x": [9000]}, ["y"]))
-    with pytest.raises(ModelError, match="Unique y: its data depends on the data"):
+    with pytest.raises(
+        ModelError, match="Unique y: its data depends on the data.* Split the model"
+    ):
         model(real(9000))
+
+
+def test_what_is_chosen_of_the_results_of_products_is_refused():
+    """As a detector whose boxes a network makes, of however small an image."""
+    constants = {"w": real(4, 6), "s": rng.random((1, 1, 5), "float32"), "m": np.array([2])}
+    nodes = [node("MatMul", "x w", "z"), node("Slice", "z i j k", "b"),
+             node("NonMaxSuppression", "b s m", "y")]  # fmt: skip
+    constants |= {"i": np.array([0]), "j": np.array([4]), "k": np.array([2])}
+    model = tilewright.load(onnx_model(nodes, {"x": [1, 5, 4]}, ["y"], constants))
+    with pytest.raises(ModelError, match="NonMaxSuppression y: its boxes.* Split the model before"):
+        model(real(1, 5, 4))
 
 
 @pytest.mark.parametrize(
@@ -300,3 +313,74 @@ def test_pads_may_be_no_finite_numbers(value, target):
                             target=target)  # fmt: skip
     x = np.ones((2, 3), "float32")
     np.testing.assert_array_equal(model(x), np.pad(x, ((0, 0), (1, 1)), constant_values=value))
+
+
+@pytest.mark.parametrize("kind", ["int64", "int32"])
+def test_powers_of_integers_wrap_around_and_are_exact(kind):
+    x = np.array([3037000499, -3037000498, 10**9 + 7, -46341, 2, 1, 0, -1]).astype(kind)
+    for known in (0, 1, 2, 3, 5, 64):
+        close(*run([node("Pow", "x p")], {"x": x}, {"p": np.array(known, kind)}), tolerance=0)
+    powers = np.array([[0], [1], [2], [3], [13], [62], [64], [1001]], kind)
+    close(*run([node("Pow", "x p")], {"x": x[4:], "p": powers}), tolerance=0)
+    close(*run([node("Pow", "b p")], {"p": powers[:-1]}, {"b": np.array(-3, kind)}), tolerance=0)
+
+
+def test_integers_to_powers_of_floats_are_cut_off():
+    x, powers = np.array([[2], [3], [7], [-3]], "int64"), np.array([0.7, 0.5, 2, 3, 9], "float32")
+    given, known = {"x": x[:3]}, {"p": powers}
+    close(*run([node("Pow", "x p")], given, known), tolerance=0)
+    close(*run([node("Pow", "x p")], {"x": x}, {"p": powers[2:]}), tolerance=0)
+
+
+def test_integers_to_powers_below_zero_are_fractions_without_theirs():
+    from onnx import TensorProto, load_from_string
+
+    proto = load_from_string(onnx_model([node("Pow", "x p")], {"x": [4, 1], "p": [3]}))
+    for x in proto.graph.input:
+        x.type.tensor_type.elem_type = TensorProto.INT32
+    x, p = np.array([[1], [-1], [2], [-5]], "int32"), np.array([-1, -2, -65], "int32")
+    found = tilewright.load(proto.SerializeToString())(x, p)
+    np.testing.assert_array_equal(found, [[1, 1, 1], [-1, 1, -1], [0, 0, 0], [0, 0, 0]])
+
+
+def test_a_number_in_two_types_of_16_bits_is_rounded_to_each():
+    nodes = [node("Cast", "x", "h", to=10), node("Cast", "x", "b", to=16), node("Cast", "b", to=1)]
+    close(*run(nodes, {"x": np.array([3e4, 200.7], "float32")}, outputs=("h", "y")))
+
+
+def resize(x, sizes=(), scales=(), roi=(), **attributes):
+    constants = {
+        "r": np.array(roi, "float32"), "s": np.array(scales, "float32"),
+        "z": np.array(sizes, "int64"),
+    }  # fmt: skip
+    operands = "x r s z" if sizes else "x r s"
+    return run([node("Resize", operands, **attributes)], {"x": x}, constants)
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "step", "places"),
+    [
+        (-9, -9, -1, [0]),
+        (-6, -(2**63), -1, [0]),
+        (9, -(2**63), -2, [5, 3, 1]),
+        (-1, -9, -(2**63), [5]),
+        (1, 2**63 - 1, 2**63 - 1, [1]),
+        (1, -(2**63), 1, []),
+        (-9, 9, 4, [0, 4]),
+    ],
+)
+def test_slices_begin_and_end_within_what_there_is(start, end, step, places):
+    constants = {"s": np.array([start]), "e": np.array([end]), "t": np.array([step])}
+    constants["d"] = np.array([1])
+    x = np.arange(12, dtype="float32").reshape(2, 6)
+    model = tilewright.load(
+        onnx_model([node("Slice", "x s e d t")], {"x": [2, 6]}, ["y"], constants)
+    )
+    np.testing.assert_array_equal(model(x), x[:, np.array(places, int)])
+
+
+@pytest.mark.parametrize("nearest", ["ceil", "round_prefer_floor", "round_prefer_ceil"])
+def test_places_of_a_region_are_those_of_its_type(nearest):
+    x = np.repeat(np.arange(6, dtype="float32"), 7).reshape(1, 1, 6, 7)
+    close(*resize(x, (1, 1, 9, 20), roi=(0, 0, 0.1, 0.2, 1, 1, 0.8, 1.3), nearest_mode=nearest,
+                  coordinate_transformation_mode="tf_crop_and_resize"))  # fmt: skip

@@ -94,6 +94,42 @@ def test_a_literal_fits_the_type_of_its_operand():
     np.testing.assert_array_equal(found, [255, 254, 1, 0])
 
 
+@pytest.mark.parametrize(
+    ("mistake", "said"),
+    [
+        (lambda: te.const("one", "float32"), "takes a number, got 'one'"),
+        (lambda: te.const([1, 2]), "takes a number, got "),
+        (lambda: te.const(None), "takes a number, got None"),
+        (lambda: te.const(A[0]), "takes a number, got A"),
+        (lambda: te.var(3), "the name of a variable is a text, got 3"),
+        (lambda: te.var("n", least="one"), "least and most are integers, got 'one'"),
+        (lambda: te.placeholder((2,), name=5), "the name of an operation is a text, got 5"),
+        (lambda: te.compute((2,), lambda i: A[i], name=["B"]), "the name of an operation is"),
+        (lambda: te.reduce_axis((0, 2), name=3), "the name of an axis is a text, got 3"),
+        (lambda: te.thread_axis((0, 2), "threadIdx.x", name=3), "the name of an axis is a text"),
+        (lambda: te.thread_axis((0, 2), 5), "unknown thread tag 5"),
+        (lambda: te.extern((2,), [A], 5), "takes a function of the buffers"),
+        (lambda: te.extern((2,), A, lambda i, o: None), "its inputs are a list, got Tensor"),
+        (lambda: te.extern((2,), [5], lambda i, o: None), "its inputs are tensors, got 5"),
+        (lambda: te.comm_reducer(5, 6), "takes a function of two values, and one of their types"),
+        (lambda: te.comm_reducer(lambda a: a, lambda t: 0), "takes a function of two values"),
+        (
+            lambda: te.comm_reducer(lambda a, b: a + b, lambda: 0)(A[0], te.reduce_axis((0, 2))),
+            "called with the types of its values, float32",
+        ),
+    ],
+)
+def test_what_is_given_for_another_thing_is_named(mistake, said):
+    with pytest.raises(LanguageError, match=said):
+        mistake()
+
+
+def test_how_often_a_kernel_is_timed_is_a_number():
+    x = np.zeros(64, "float32")
+    with pytest.raises(ArgumentError, match="repeat=many"):
+        tilewright.build(*twice()).time(x, x.copy(), repeat="many")
+
+
 def test_a_type_is_a_name_or_numpys():
     with pytest.raises(UnknownTypeError, match="did you mean float32"):
         te.placeholder((4,), "flaot32")

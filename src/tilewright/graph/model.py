@@ -336,7 +336,13 @@ class Model:
                 found = {x.name for x in _inputs_of(error.value)}
                 size = sum(math.prod(given[name].shape) for name in found)
                 if not found or found <= self._decisive or size > _DECIDES:
-                    raise
+                    raise NeedsData(
+                        f"{error}. A model is compiled again for such data: of inputs of at most "
+                        f"{_DECIDES} elements, with no convolution or product of matrices between. "
+                        "Call model.run, in which NumPy computes what follows if that is none "
+                        "either, or split the model here, as onnx.utils.extract_model does",
+                        error.value,
+                    ) from error
                 self._decisive |= found
 
     def _value(self, p: Parameter, given: Argument) -> Value:

@@ -143,7 +143,7 @@ class Kernel:
         ``number`` 0 takes as many as last 20 ms. The outputs are written as by a call.
         """
         views, scalars = self.signature.bind(args)
-        if repeat < 1 or number < 0:
+        if not all(isinstance(x, int) for x in (repeat, number)) or repeat < 1 or number < 0:
             raise ArgumentError(f"repeat={repeat} and number={number} must be positive")
         if not number:
             once = min(self.program.measure(views, scalars, 1, 2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from weakref import WeakKeyDictionary
 
+from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Var
 from tilewright.ir.itervar import IterVar
 
@@ -14,6 +15,13 @@ def declared(axis: IterVar) -> IterVar:
     """``axis``, whose variable is known from now on to be one of a loop."""
     _kinds[axis.var] = axis.kind
     return axis
+
+
+def named(what: str, name: str) -> str:
+    """``name``, of what it is; raises :class:`LanguageError` unless it is a text."""
+    if not isinstance(name, str):
+        raise LanguageError(f"the name of {what} is a text, got {name!r}")
+    return name
 
 
 def axis_kind(var: Var) -> str | None:

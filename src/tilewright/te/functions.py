@@ -11,6 +11,7 @@ from tilewright.ir.dtype import dtype as _dtype
 from tilewright.ir.dtype import int_range as _int_range
 from tilewright.ir.errors import LanguageError as _LanguageError
 from tilewright.ir.expr import Call, Expr, StringImm
+from tilewright.ir.operand import Operand as _Operand
 from tilewright.ir.ops import (
     Value,
     absolute,
@@ -55,6 +56,12 @@ def const(value: Any, dtype: str | None = None) -> Expr:
 
     Raises :class:`LanguageError` where an integer type does not hold the value.
     """
+    if (
+        not hasattr(value, "__float__")
+        or isinstance(value, _Operand)
+        or getattr(value, "ndim", None)
+    ):
+        raise _LanguageError(f"te.const takes a number, got {value!r}")
     t = None if dtype is None else _dtype(dtype).element
     if t is not None and t.is_int:
         low, high = _int_range(t)

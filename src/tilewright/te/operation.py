@@ -16,7 +16,7 @@ from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import Value, as_expr, as_index, const
 from tilewright.ir.stmt import Evaluate, Stmt
 from tilewright.ir.visit import children, exprs
-from tilewright.te.axes import axis_kind, declared
+from tilewright.te.axes import axis_kind, declared, named
 from tilewright.te.settled import settled
 from tilewright.te.tensor import Tensor, as_shape, make_buffer, tensor_of
 
@@ -50,7 +50,8 @@ class Operation:
     where: str
 
     def __init__(self, name: str, tag: str = "", attrs: Mapping[str, Any] | None = None) -> None:
-        self.name, self.tag, self.attrs, self.where = name, tag, attrs or {}, user_location()
+        self.name, self.tag, self.attrs = named("an operation", name), tag, attrs or {}
+        self.where = user_location()
         around = _tag.get()
         if around is not None:
             if tag:
@@ -320,7 +321,19 @@ def extern(
         an expression to evaluate, such as ``te.call_extern("int32", "my_gemm", ...)``.
     dtype : the type of the outputs, by default that of the first input.
     """
-    shapes = list(shape) if shape and isinstance(shape[0], (tuple, list)) else [shape]
+    if isinstance(inputs, Tensor):
+        raise LanguageError(f"extern {name}: its inputs are a list, got {inputs!r}: write [A]")
+    for read in inputs:
+        if not isinstance(read, Tensor):
+            raise LanguageError(f"extern {name}: its inputs are tensors, got {read!r}")
+    if not callable(fcompute):
+        raise LanguageError(
+            f"extern {name} takes a function of the buffers of its inputs and of its outputs, got "
+            f"{fcompute!r}"
+        )
+    shapes = [shape]
+    if isinstance(shape, (tuple, list)) and shape and isinstance(shape[0], (tuple, list)):
+        shapes = list(shape)
     if dtype is None:
         if not inputs:
             raise LanguageError(f"extern {name}: with no inputs, say the dtype of its outputs")
@@ -342,9 +355,6 @@ def extern(
         )
         for k, (s, t) in enumerate(zip(shapes, types, strict=True))
     )
-    for read in op.reads:
-        if not isinstance(read, Tensor):
-            raise LanguageError(f"extern {name}: its inputs are tensors, got {read!r}")
     body = fcompute([t.buffer for t in op.reads], [t.buffer for t in op.outputs])
     if body is None:
         raise LanguageError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -12,7 +13,7 @@ from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import Expr, IntImm, Reduce, Reducer, Var
 from tilewright.ir.itervar import IterVar, Range
 from tilewright.ir.ops import Value, as_condition, as_expr, cast, const, maximum, minimum
-from tilewright.te.axes import declared
+from tilewright.te.axes import declared, named
 
 THREAD_TAGS = tuple(f"{kind}.{d}" for kind in ("blockIdx", "threadIdx") for d in "xyz")
 
@@ -28,6 +29,9 @@ def var(name: str = "n", dtype: str = "int32", most: int | None = None, least: i
     Raises :class:`LanguageError` unless ``0 <= least <= most`` and the type holds ``most``.
     """
     t = to_dtype(dtype)
+    named("a variable", name)
+    if strange := [x for x in (least, most) if x is not None and not isinstance(x, int)]:
+        raise LanguageError(f"te.var {name}: least and most are integers, got {strange[0]!r}")
     top = int_range(t)[1] if t.is_int else 0
     if not 0 <= least <= (top if most is None else most) <= top and (least or most is not None):
         raise LanguageError(
@@ -50,7 +54,7 @@ def _range(dom: Any, what: str) -> Range:
 
 def reduce_axis(dom: Any, name: str = "rv", thread_tag: str = "") -> IterVar:
     """An axis to reduce over, with domain ``(begin, end)``."""
-    found = _range(dom, f"reduce axis {name}")
+    found = _range(dom, f"reduce axis {named('an axis', name)}")
     extent = found.extent
     if isinstance(extent, IntImm) and extent.value <= 0:
         raise LanguageError(
@@ -69,7 +73,8 @@ def thread_axis(dom: Any = None, tag: str = "", name: str = "") -> IterVar:
         dom, tag = None, dom
     if isinstance(dom, int):
         dom = (0, dom)
-    if tag not in THREAD_TAGS and not tag.startswith(("vthread", "cthread")):
+    named("an axis", name)
+    if tag not in THREAD_TAGS and not str(tag).startswith(("vthread", "cthread")):
         raise LanguageError(f"unknown thread tag {tag!r}: use {', '.join(THREAD_TAGS)} or vthread")
     if tag.startswith("cthread"):
         tag = "vthread"
@@ -91,6 +96,17 @@ def _axes(axis: Any) -> tuple[IterVar, ...]:
     return found
 
 
+def _takes(function: Any, count: int) -> bool:
+    """Whether it may be called with as many arguments, as far as it says."""
+    try:
+        inspect.signature(function).bind(*range(count))
+    except TypeError:
+        return False
+    except ValueError:  # one of C's that says nothing
+        pass
+    return True
+
+
 def comm_reducer(
     fcombine: Callable[[Any, Any], Any], fidentity: Callable[..., Any], name: str = "reduce"
 ) -> Callable[..., Any]:
@@ -107,12 +123,22 @@ def comm_reducer(
     Of two expressions, the reducer returned is ``fcombine`` itself.
     """
     made: dict[tuple[str, ...], Reducer] = {}
+    if not (_takes(fcombine, 2) and callable(fidentity)):
+        raise LanguageError(
+            f"comm_reducer {name} takes a function of two values, and one of their types that "
+            f"gives the identity, got {fcombine!r} and {fidentity!r}"
+        )
 
     def reducer_for(types: tuple[DType, ...], several: bool) -> Reducer:
         if types not in made:
             lhs = tuple(Var.make(f"lhs{k}", t, exact=False) for k, t in enumerate(types))
             rhs = tuple(Var.make(f"rhs{k}", t, exact=False) for k, t in enumerate(types))
             result = fcombine(lhs, rhs) if several else (fcombine(lhs[0], rhs[0]),)
+            if not _takes(fidentity, len(types)):
+                raise LanguageError(
+                    f"comm_reducer {name}: the function of its identity is called with the types "
+                    f"of its values, {', '.join(types)}, as lambda t: te.const(0, t)"
+                )
             identity = fidentity(*types)
             identities = identity if several else (identity,)
             made[types] = Reducer(

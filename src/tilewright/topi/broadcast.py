@@ -7,6 +7,7 @@ from typing import Any
 
 from tilewright import te
 from tilewright.arith import Analyzer
+from tilewright.ir.dtype import wrapped
 from tilewright.ir.errors import LanguageError
 from tilewright.ir.expr import FloatImm, IntImm
 from tilewright.ir.ops import as_expr, is_const
@@ -118,8 +119,55 @@ def _power(a: Any, b: Any) -> Any:
         return _POWERS[b.value](a)
     if not a.dtype.is_int:
         return te.power(a, b.astype(a.dtype))
-    return te.nearbyint(te.power(a.astype("float64"), b.astype("float64"))).astype(a.dtype)
+    if b.dtype.is_int:
+        return _power_of_integer(a, b)
+    found = te.power(a.astype("float64"), b.astype("float64"))
+    # Cut off, as ONNX and NumPy do, but for what is rounding beside an integer.
+    nearest = te.nearbyint(found)
+    whole = te.abs(found - nearest) <= te.abs(found) * 2.0**-40
+    return te.Select(whole, nearest, te.trunc(found)).astype(a.dtype)
 
+
+def _power_of_integer(a: Any, b: Any) -> Any:
+    """Products, which wrap around in the type of ``a`` and are exact where float64 is not. To a
+    power below 0 all but 1 and -1 are fractions, and 0."""
+    one = te.const(1, a.dtype)
+    if isinstance(b, IntImm) and b.value >= 0:
+        squares = _squares(a, b.value.bit_length())
+        return _product([s for k, s in enumerate(squares) if b.value >> k & 1], one)
+    # Of 0, 1 and -1, which alone have larger powers, it is enough whether the power is odd.
+    even, most = (b & 1).equal(0), (1 << _BITS) - 1
+    power = te.Select(b > most, te.Select(even, b * 0 + (most - 1), b * 0 + most), b)
+    found = _product(
+        [te.Select((power >> k & 1).equal(0), one, s) for k, s in enumerate(_squares(a, _BITS))],
+        one,
+    )
+    if b.dtype.startswith("u"):
+        return found
+    below = te.Select(a.equal(1), one, te.const(0, a.dtype))
+    if not a.dtype.startswith("u"):
+        below = te.Select(a.equal(-1), te.Select(even, one, -one), below)
+    return te.Select(b < 0, below, found)
+
+
+def _squares(a: Any, count: int) -> list[Any]:
+    """``a``, its square, the square of that, and so on."""
+    found = []
+    for _ in range(count):
+        found.append(a)
+        a = te.const(wrapped(a.value**2, a.dtype), a.dtype) if isinstance(a, IntImm) else a * a
+    return found
+
+
+def _product(factors: Sequence[Any], one: Any) -> Any:
+    found = factors[0] if factors else one
+    for x in factors[1:]:
+        found = found * x
+    return found
+
+
+#: Bits of a power that data says: all but 0, 1 and -1 have left 64 bits long before.
+_BITS = 7
 
 #: Powers that are cheaper, and rounded less often, than by a logarithm.
 _POWERS: dict[float, Callable[[Any], Any]] = {

@@ -271,11 +271,14 @@ def _leave_views(module: fx.GraphModule, parts: Sequence[Partition]) -> None:
     part_of = {n: p for p in parts for n in p.nodes}
     for node in reversed(module.graph.nodes):
         found = part_of.get(node)
-        source = node.args[0] if node.target is operator.getitem else node
-        view = isinstance(source, fx.Node) and _name(source) in _ALIASES
-        if found is not None and view and part_of.keys().isdisjoint(node.users):
-            found.remove_node(node)
-            del part_of[node]
+        if found is None or node.target is operator.getitem or _name(node) not in _ALIASES:
+            continue
+        # Results of one operator stay together: no region has a list of them for a result.
+        several = [u for u in node.users if u.target is operator.getitem]
+        if part_of.keys().isdisjoint(r for x in several or [node] for r in x.users):
+            for x in (*several, node):
+                found.remove_node(x)
+                del part_of[x]
 
 
 def _is_work(nodes: Sequence[fx.Node]) -> bool:

@@ -60,8 +60,7 @@ class Operation(Making):
         found = self[k]
         if not isinstance(found, Constant):
             raise NeedsData(
-                f"{self.kind} {self.name}: its {what} depends on the data of the model's inputs; "
-                "call model.run, by which NumPy computes what follows, if that is no product",
+                f"{self.kind} {self.name}: its {what} depends on the data of the model's inputs",
                 found,
             )
         return found.array

@@ -168,7 +168,8 @@ def _recurrent(
         ]
         order = (2, 0, 1, 3) if turned else (0, 1, 2, 3)
         rows = [_joined(n, [f[0][t] for f in found], 0) for t in range(count)]
-        whole = n("transpose", _joined(n, rows, 0), axes=order)
+        none = constant(np.zeros((0, len(back), batch, n[2].shape[-1]), x.dtype))
+        whole = n("transpose", _joined(n, rows, 0) if rows else none, axes=order)
         last = [_joined(n, [f[1][s] for f in found], 1 if turned else 0) for s in range(states)]
         return whole, *last
 

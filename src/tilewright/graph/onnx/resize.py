@@ -50,10 +50,11 @@ class Line:
         if mode == "align_corners":
             return i * ((n - 1) / (out - 1)) if out > 1 else np.zeros(1)
         if mode == "tf_crop_and_resize":
+            # In the type of the region, by which what lies between two elements is near one.
+            begin, end, last = np.float32(self.begin), np.float32(self.end), np.float32(n - 1)
             if out == 1:
-                return np.full(1, 0.5 * (self.begin + self.end) * (n - 1))
-            step = (self.end - self.begin) * (n - 1) / (out - 1)
-            return self.begin * (n - 1) + i * step
+                return np.full(1, np.float32(0.5) * (begin + end) * last)
+            return begin * last + i.astype("float32") * (end - begin) * last / np.float32(out - 1)
         raise ValueError(mode)
 
 
@@ -138,7 +139,8 @@ def _lines(n: Operation) -> dict[int, Line]:
 def _from_sizes(n: Operation, sizes: Sequence[int], axes: Sequence[int]) -> list[float]:
     if len(sizes) != len(axes):
         raise n.error(f"sizes {tuple(sizes)} for {len(axes)} dimensions")
-    return [size / n[0].shape[a] for size, a in zip(sizes, axes, strict=True)]
+    extents = [n[0].shape[a] for a in axes]
+    return [size / e if e else 1.0 for size, e in zip(sizes, extents, strict=True)]
 
 
 def _resize(n: Operation) -> Value:
@@ -152,9 +154,9 @@ def _resize(n: Operation) -> Value:
     crops = coordinates == "tf_crop_and_resize"
     found = x
     for axis, line in _lines(n).items():
-        if min(line.out, line.extent) < 1:
+        if (line.out > 0) != (line.extent > 0):
             raise n.error(f"it would make {line.out} of {line.extent} elements")
-        if line.out == line.extent and line.scale == 1 and not crops:
+        if not line.extent or (line.out == line.extent and line.scale == 1 and not crops):
             continue
         places = line.places(coordinates)
         found = _along(n, found, axis, line, places, mode, nearest)

@@ -16,7 +16,9 @@ _Array = np.ndarray[Any, Any]
 
 
 def _non_zero(n: Operation) -> Value:
-    return constant(np.stack(np.nonzero(n.array(0, "shape"))), "int64")
+    found = n.array(0, "shape")
+    # A number alone has one dimension, as ONNX Runtime has it.
+    return constant(np.stack(np.nonzero(np.atleast_1d(found))), "int64")
 
 
 def _compress(n: Operation) -> Value:

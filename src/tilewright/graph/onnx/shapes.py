@@ -134,8 +134,11 @@ def _slice(n: Operation) -> Value:
         d = n.axis(a, x.rank)
         if step == 0:
             raise n.error("a step is 0")
-        places = range(x.shape[d])[slice(start, end if end > -(2**62) else None, step)]
-        begin[d], strides[d], shape[d] = places.start, step, len(places)
+        # Backwards, what begins before the first element begins at it: NumPy takes nothing.
+        start = max(start, -x.shape[d]) if step < 0 else start
+        places = range(x.shape[d])[slice(start, end, step)]
+        begin[d], shape[d] = places.start, len(places)
+        strides[d] = step if len(places) > 1 else 1
     return part(n, x, begin, strides, shape)
 
 

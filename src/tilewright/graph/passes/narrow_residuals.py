@@ -32,14 +32,15 @@ def narrow_residuals(graph: Graph) -> Graph:
     it is with factors of channels between the two.
     """
     uses = dict(graph.uses)
-    made_narrow: dict[Value, Value] = {}
+    made_narrow: dict[tuple[Value, str], Value] = {}
 
     def narrow(x: Value, kind: str) -> Value:
         if isinstance(x, Node) and x.operator == "cast" and x.inputs[0].dtype == kind:
             return x.inputs[0]
-        if x not in made_narrow:
-            made_narrow[x] = narrowed(x, kind) if isinstance(x, Constant) else cast(x, kind)
-        return made_narrow[x]
+        if (x, kind) not in made_narrow:
+            found = narrowed(x, kind) if isinstance(x, Constant) else cast(x, kind)
+            made_narrow[x, kind] = found
+        return made_narrow[x, kind]
 
     def change(old: Node, now: Node) -> Value:
         made: Value = now
