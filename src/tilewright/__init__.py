@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from tilewright import topi as topi
     from tilewright import tvm as tvm
     from tilewright.graph.load import load as load
+    from tilewright.ir.errors import TilewrightError as TilewrightError
     from tilewright.lower.pipeline import lower as lower
     from tilewright.runtime import Kernel as Kernel
     from tilewright.runtime.compile import build as build
@@ -31,6 +32,7 @@ _HOMES = {
     "Kernel": "tilewright.runtime",
     "Schedule": "tilewright.schedule",
     "Target": "tilewright.target",
+    "TilewrightError": "tilewright.ir.errors",
     "build": "tilewright.runtime.compile",
     "connect": "tilewright.tune.remote",
     "create_schedule": "tilewright.schedule",
@@ -47,8 +49,8 @@ _HOMES = {
 }
 
 __all__ = [
-    "Kernel", "Schedule", "Target", "__version__", "build", "connect", "create_schedule", "load",
-    "lower", "runtime", "te", "tir", "topi", "tvm",
+    "Kernel", "Schedule", "Target", "TilewrightError", "__version__", "build", "connect",
+    "create_schedule", "load", "lower", "runtime", "te", "tir", "topi", "tvm",
 ]  # fmt: skip
 
 

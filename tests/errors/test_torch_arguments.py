@@ -115,3 +115,10 @@ def test_functions_of_models_take_modules(function):
 def test_an_explanation_of_a_model_without_kernels_says_how_to_get_them():
     model = torch.nn.Conv2d(1, 1, 1)
     assert "optimize_(model)" in str(tilewright.torch.explain(model, torch.ones(1, 1, 2, 2)))
+
+
+def test_an_example_that_does_not_fit_is_refused_by_the_name_of_the_model():
+    model, x = MODULES["sequence"][0](), torch.zeros(1, 15, 9, 9)
+    with pytest.raises(ArgumentError, match="optimize_: Sequential cannot be called with"):
+        tilewright.torch.optimize_(model, example=x)
+    assert type(model) is torch.nn.Sequential

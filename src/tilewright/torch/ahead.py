@@ -29,7 +29,7 @@ def compile_for(model: nn.Module, example: Any) -> int:
             call(model, example)
         except Exception as error:
             raise ArgumentError(
-                f"optimize_: {type(model).__name__} cannot be called with the example, "
+                f"optimize_: {_class_name(model)} cannot be called with the example, "
                 f"{_said(example)} ({type(error).__name__}: {error}). Give what its forward takes: "
                 "a tensor, a tuple of arguments, or a dictionary of them by name"
             ) from error
@@ -149,3 +149,8 @@ def _said(example: Any) -> str:
     if isinstance(example, tuple):
         return "(" + ", ".join(map(_said, example)) + ")"
     return type(example).__name__
+
+
+def _class_name(model: nn.Module) -> str:
+    """That of the class which a model had before its blocks were fused."""
+    return type(model).__name__.removeprefix("Fused")
