@@ -158,7 +158,7 @@ def launch(listed: str, seconds: float) -> None:
             layer = Layer(p, sets=1)
             kernel(*layer.operands()[0], layer.result[0])
         else:
-            gpu_dense.Operands(p).ours(kernel, 0)
+            gpu_dense.Operands(p).ours(kernel)(0)
         torch.cuda.synchronize()
         print(f"{_LAUNCHED}{p}", flush=True)
 
