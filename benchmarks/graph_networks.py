@@ -43,7 +43,15 @@ from torch import nn
 from vision_models import NETWORKS, convnext_t
 
 import tilewright
-from tilewright.cli._measure.turns import Batch, of_calls, of_graph, until_idle
+from tilewright.cli._measure.turns import (
+    Batch,
+    Rest,
+    briefly,
+    of_calls,
+    of_graph,
+    take_turns,
+    until_idle,
+)
 
 #: By torchvision's name, what stands for it where that is missing.
 OWN: dict[str, Callable[[], nn.Module]] = {
@@ -171,15 +179,10 @@ class Sides:
         return y, batch
 
     def medians(self) -> dict[str, float]:
-        """Milliseconds, in turns."""
-        times: dict[str, list[float]] = {name: [] for name in self.batches}
-        counts = {n: max(1, int(_SPAN / max(b(1), 1e-6))) for n, b in self.batches.items()}
-        for _ in range(_ROUNDS):
-            for name, batch in self.batches.items():
-                if not self.cuda:
-                    until_idle()
-                times[name].append(batch(counts[name]) * 1e3)
-        return {name: statistics.median(t) for name, t in times.items()}
+        """Milliseconds, in turns; on a CPU each begins when the threads of the others sleep."""
+        rest: Rest = briefly if self.cuda else until_idle
+        times = take_turns(self.batches, _ROUNDS, _SPAN, 1e9, rest)
+        return {name: 1e3 * statistics.median(t) for name, t in times.items()}
 
 
 def row(name: str, batch: int, model: nn.Module, options: argparse.Namespace) -> dict[str, Any]:
