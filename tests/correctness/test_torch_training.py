@@ -128,7 +128,7 @@ def test_processes_of_distributed_training_agree_with_one(tmp_path):
     results = tmp_path / "gradients"
     arguments = str(tmp_path / "meet"), str(results)
     workers = torch.multiprocessing.start_processes(
-        _train, arguments, 2, join=False, start_method="fork"
+        _train, arguments, 2, join=False, start_method="spawn"
     )
     end = time.monotonic() + 60
     while not workers.join(timeout=5):
