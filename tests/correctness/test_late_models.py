@@ -121,6 +121,28 @@ def test_branches_and_loops_behind_data_are_computed() -> None:
         np.testing.assert_allclose(model(x), few + 2 * x if few > 10 else few * x, rtol=1e-6)
 
 
+def test_an_output_that_is_a_weight_is_the_callers_to_write_into() -> None:
+    from onnx import TensorProto, helper
+
+    def branch(name: str) -> Any:
+        made = helper.make_node("Identity", [name], [f"of_{name}"])
+        value = helper.make_tensor_value_info(f"of_{name}", TensorProto.FLOAT, None)
+        return helper.make_graph([made], name, [], [value])
+
+    nodes = [
+        node("NonZero", "x", "k"), node("Shape", "k", "shape"), node("Gather", "shape one", "n"),
+        node("Greater", "n ten", "many"),
+        node("If", "many", then_branch=branch("a"), else_branch=branch("b")),
+    ]  # fmt: skip
+    constants = {"one": np.array(1), "ten": np.array(10)}
+    constants |= {name: np.ones(3, "float32") for name in "ab"}
+    model = tilewright.load(onnx_model(nodes, {"x": [70, 70]}, constants=constants))
+    for _ in range(2):
+        y = model(np.eye(70, dtype="float32"))
+        np.testing.assert_array_equal(y, [1, 1, 1])
+        y[:] = 7
+
+
 def greedy(boxes: np.ndarray, scores: np.ndarray, most: int, limit: float) -> list[int]:
     """Boxes by their scores, each compared with all that were kept."""
     found: list[int] = []

@@ -56,7 +56,7 @@ class Tail:
 
 def _array(value: Value) -> np.ndarray[Any, Any]:
     assert isinstance(value, Constant)
-    return value.array
+    return value.array.copy()  # which may be a weight, and the caller's to write into
 
 
 def halves(source: Any, inputs: Sequence[Value]) -> tuple[Head, Tail] | None:

@@ -123,7 +123,12 @@ def _joined(x: Node, step: str, more: tuple[Value, ...], name: str) -> Node | No
     """A product whose last step adds numbers of its channels, where another bias adds more."""
     before, last = x.attributes.get("epilogue", ()), x.operands[-1]
     added = step == "bias" and before and before[-1] in ("bias", "scale_shift")
-    if not added or not isinstance(last, Constant) or not isinstance(more[0], Constant):
+    if (
+        x.dtype not in _FLOATS
+        or not added
+        or not isinstance(last, Constant)
+        or not isinstance(more[0], Constant)
+    ):
         return None
     wide = np.float64 if x.dtype == "float64" else np.float32
     both = Constant(last.array.astype(wide) + more[0].array.astype(wide), last.name)
